@@ -1,0 +1,7 @@
+//! fanlog: a single-node log engine for fan-out.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod codec;
+pub mod model;
+pub mod record;

@@ -1,0 +1,24 @@
+//! Attributes: typed key-value pairs that filters look at.
+
+/// A set of attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attributes {}
+
+impl Attributes {
+    /// Bytes that count toward the message's size.
+    pub fn size(&self) -> usize {
+        0
+    }
+}
+
+/// A number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Number {}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {}
+
+/// Why an attribute is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AttributeError {}

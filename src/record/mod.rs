@@ -1,0 +1,20 @@
+//! The vocabulary and the bytes that disk and wire share: messages, batches, attributes, names.
+//!
+//! Pure: no I/O, no clock. Every decoder takes untrusted bytes and returns a type or an error.
+
+mod attributes;
+mod message;
+mod name;
+
+pub use attributes::{AttributeError, Attributes, Number, Value};
+pub use message::Message;
+pub use name::{DEFAULT_PARTITION, NAME_BYTES_MAX, NameError, check_name};
+
+/// Counts messages inside one partition, from 0. Never given twice; a reader must not rely on offsets being dense.
+pub type Offset = u64;
+
+/// The number of a partition inside its queue; names are for people, numbers for records.
+pub type PartitionId = u32;
+
+/// The number of a group inside its queue. 0 is the primary group.
+pub type GroupId = u32;
