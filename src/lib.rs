@@ -4,4 +4,6 @@
 
 pub mod codec;
 pub mod model;
+pub mod net;
+pub mod protocol;
 pub mod record;
