@@ -30,13 +30,11 @@ pub enum RecordKind {
     Control = 2,
     /// Nothing but a durable frontier, written when the log falls idle.
     Frontier = 3,
-    /// The end of a segment.
-    Seal = 4,
 }
 
 impl RecordKind {
     fn from_number(number: u8) -> Option<Self> {
-        [Self::Batch, Self::Control, Self::Frontier, Self::Seal].into_iter().find(|&kind| kind as u8 == number)
+        [Self::Batch, Self::Control, Self::Frontier].into_iter().find(|&kind| kind as u8 == number)
     }
 
     fn header_bytes(self) -> usize {
