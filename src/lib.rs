@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod codec;
+pub mod format;
 pub mod model;
 pub mod net;
 pub mod protocol;

@@ -5,6 +5,19 @@
 pub struct Attributes {}
 
 impl Attributes {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        true
+    }
+
+    /// Encodes.
+    pub fn encode(&self, _bytes: &mut Vec<u8>) {}
+
+    /// Decodes.
+    pub fn decode(_bytes: &[u8]) -> Result<Self, AttributeError> {
+        Ok(Self {})
+    }
+
     /// Bytes that count toward the message's size.
     pub fn size(&self) -> usize {
         0
