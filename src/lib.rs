@@ -5,3 +5,4 @@
 pub mod codec;
 pub mod model;
 pub mod record;
+pub mod storage;
