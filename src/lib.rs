@@ -6,3 +6,4 @@ pub mod codec;
 pub mod format;
 pub mod model;
 pub mod record;
+pub mod storage;
