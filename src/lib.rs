@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod codec;
+pub mod filter;
 pub mod format;
 pub mod model;
 pub mod record;
