@@ -5,10 +5,15 @@
 mod attributes;
 mod message;
 mod name;
+mod number;
 
-pub use attributes::{AttributeError, Attributes, Number, Value};
+pub(crate) use attributes::RawValue;
+pub use attributes::{
+    ATTRIBUTES_MAX, AttributeError, Attributes, AttributesRef, KEY_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueRef,
+};
 pub use message::Message;
 pub use name::{DEFAULT_PARTITION, NAME_BYTES_MAX, NameError, check_name};
+pub use number::{Decimal, NUMBER_BYTES_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX, Number, NumberError, NumberRef};
 
 /// Counts messages inside one partition, from 0. Never given twice; a reader must not rely on offsets being dense.
 pub type Offset = u64;
