@@ -220,3 +220,6 @@ impl Log {
 fn position_in(address: Lsn, number: u32) -> Option<u32> {
     (lsn_segment(address) == number).then(|| lsn_position(address))
 }
+
+#[cfg(test)]
+mod tests;
