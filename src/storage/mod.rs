@@ -5,3 +5,4 @@
 pub mod disk;
 pub mod lock;
 pub mod map;
+pub mod table;
