@@ -5,4 +5,5 @@
 pub mod disk;
 pub mod lock;
 pub mod map;
+pub mod slots;
 pub mod table;

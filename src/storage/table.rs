@@ -16,7 +16,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::disk::{self, Access, Dir, DiskError, DiskErrorKind, Errno, File};
+use super::disk::{self, Access, Dir, DiskError, DiskErrorKind, File, check_absent, create_temporary};
 use format::{BlockBuilder, BlockHeader, FileHeader};
 
 pub use format::{VALUE_BYTES_MAX, entry_bytes};
@@ -147,13 +147,7 @@ const REWRITE_BLOCK_BYTES: usize = 4 << 20;
 impl Table {
     /// Makes an empty table that did not exist, durable on return, directory entry included.
     pub fn create(dir: &Arc<dyn Dir>, name: &str, incarnation: u64) -> Result<Self, TableError> {
-        match dir.open(name, Access::Read) {
-            Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-            Ok(file) => {
-                return Err(DiskError::from_errno("create", file.describe(), Errno::EXIST).into());
-            }
-        }
+        check_absent(&**dir, name)?;
         stage(dir, name, incarnation, 0, std::iter::empty())?.put_in_place(dir, name)
     }
 
@@ -302,7 +296,7 @@ fn stage<'a>(
     entries: impl Iterator<Item = Entry<'a>>,
 ) -> Result<Staged, TableError> {
     let temporary = format!("{name}.tmp");
-    let file = create_anew(&**dir, &temporary)?;
+    let file = create_temporary(&**dir, &temporary)?;
     let mut table = Table {
         dir: Arc::clone(dir),
         name: name.to_owned(),
@@ -339,17 +333,6 @@ impl Staged {
         // The same file under its new name, so that errors name what is there.
         self.table.file = dir.open(name, Access::ReadWrite)?;
         Ok(self.table)
-    }
-}
-
-/// Creates a temporary file; one of that name was left by a run that ended before it put it in place.
-fn create_anew(dir: &dyn Dir, temporary: &str) -> disk::Result<Arc<dyn File>> {
-    match dir.create(temporary) {
-        Err(error) if error.kind == DiskErrorKind::AlreadyExists => {
-            dir.remove(temporary)?;
-            dir.create(temporary)
-        }
-        other => other,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::disk::RealDir;
 use super::super::disk::sim::{CrashModel, Fault, Operation, Random, SimDisk, Times};
+use super::super::disk::{Errno, RealDir};
 use super::*;
 
 const INCARNATION: u64 = 0x1234_5678_9abc_def0;
