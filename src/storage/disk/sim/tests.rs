@@ -154,7 +154,7 @@ fn a_cut_is_lost_or_stays() {
     file.sync_data().unwrap();
     file.set_length(3).unwrap();
     let seen = outcomes(&disk, |disk| content(disk).unwrap());
-    assert!(seen.contains(&b"abc".to_vec()) && seen.contains(&b"abcdef".to_vec()), "{seen:?}");
+    assert!(seen.contains(b"abc".as_slice()) && seen.contains(b"abcdef".as_slice()), "{seen:?}");
     file.sync_data().unwrap();
     assert_eq!(outcomes(&disk, |disk| content(disk).unwrap()), BTreeSet::from([b"abc".to_vec()]));
 }
