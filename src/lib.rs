@@ -3,5 +3,6 @@
 #![warn(missing_docs)]
 
 pub mod codec;
+pub mod engine;
 pub mod model;
 pub mod record;
