@@ -1,0 +1,3 @@
+//! The engine: queues, partitions, groups and what happens to their messages.
+
+pub mod delivery;
