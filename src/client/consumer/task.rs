@@ -78,6 +78,8 @@ struct Task {
     is_shared: Option<bool>,
     /// Messages that are here and not settled.
     open: u32,
+    /// The application waits and nothing is left for it here.
+    is_starved: bool,
     /// Credit that was used and is not given back to the server yet.
     owed_messages: u32,
     owed_bytes: u32,
@@ -107,6 +109,7 @@ pub async fn start(
         next_lease: 0,
         is_shared,
         open: 0,
+        is_starved: false,
         owed_messages: 0,
         owed_bytes: 0,
         resubscribe_at: None,
@@ -187,7 +190,10 @@ impl Task {
         match signal {
             Signal::Settle { key, offset, verdict, reply } => self.settle(key, offset, verdict, reply),
             Signal::Acked { key, result } => self.note_acked(key, result),
-            Signal::Starved => self.give_credit(true),
+            Signal::Starved => {
+                self.is_starved = true;
+                self.give_credit();
+            }
             Signal::Extend { lease, duration, reply } => self.extend(lease, duration, Some(reply)),
             Signal::Extended { lease, result, reply } => self.note_extended(lease, result, reply),
             Signal::Close { timeout, done } => self.begin_close(timeout, done),
@@ -199,7 +205,7 @@ impl Task {
         self.owed_messages = self.owed_messages.saturating_add(1);
         let is_abandoned = reply.is_none() && self.closing.is_some();
         self.with_claim(key, |claim| if is_abandoned { claim.abandon(offset) } else { claim.settle(offset, verdict, reply) });
-        self.give_credit(false);
+        self.give_credit();
     }
 
     fn note_acked(&mut self, key: ClaimKey, result: Result<AckReply>) {
@@ -251,7 +257,7 @@ impl Task {
                 self.release(lease.id);
             }
         }
-        self.give_credit(false);
+        self.give_credit();
     }
 
     fn begin_close(&mut self, timeout: Duration, done: Option<oneshot::Sender<bool>>) {
@@ -405,6 +411,7 @@ impl Task {
             extend_at: Instant::now() + self.options.lease / 3,
         };
         self.leases.insert(number, lease);
+        self.is_starved &= deliveries.is_empty();
         if let Some(sender) = &self.deliveries {
             // A consumer that is gone says so by a signal; what comes back settles as dropped.
             deliveries.into_iter().for_each(|delivery| drop(sender.send(Ok(delivery))));
@@ -443,19 +450,24 @@ impl Task {
         }
     }
 
-    /// Tells the server of credit that is free again: in large steps, or at once when nothing is left here.
-    fn give_credit(&mut self, is_starved: bool) {
-        let is_owed = self.owed_messages > 0 || self.owed_bytes > 0;
-        let is_due = self.owed_messages >= (self.options.prefetch / 2).max(1)
-            || self.owed_bytes >= self.options.prefetch_bytes / 2
-            || self.open == 0
-            || is_starved;
+    /// Tells the server of credit that is free again: in large steps, so that it sends large deliveries, or at once when the
+    /// application waits and the server may send nothing.
+    fn give_credit(&mut self) {
         let Some(subscription) = &self.subscription else { return };
-        if is_owed && is_due {
+        let is_large = self.owed_messages >= (self.options.prefetch / 2).max(1)
+            || self.owed_bytes >= (self.options.prefetch_bytes / 2).max(1);
+        let is_owed = self.owed_messages > 0 || self.owed_bytes > 0;
+        if is_large || (is_owed && self.is_starved && self.is_server_without_credit()) {
             let credit = Credit { subscription: subscription.id, messages: self.owed_messages, bytes: self.owed_bytes };
             (self.owed_messages, self.owed_bytes) = (0, 0);
             self.client.link.credit(&credit);
         }
+    }
+
+    fn is_server_without_credit(&self) -> bool {
+        let held_bytes = self.leases.values().map(|lease| lease.bytes).fold(0, u32::saturating_add);
+        self.open.saturating_add(self.owed_messages) >= self.options.prefetch
+            || held_bytes.saturating_add(self.owed_bytes) >= self.options.prefetch_bytes
     }
 
     /// Opens the subscription, again after a lost connection. What is held stays held: leases belong to their ids, not to the
