@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod codec;
+pub mod engine;
 pub mod format;
 pub mod model;
 pub mod record;
