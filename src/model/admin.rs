@@ -88,6 +88,8 @@ pub struct PartitionInfo {
     pub start: Offset,
     /// The offset after the newest committed message.
     pub end: Offset,
+    /// When the newest message was stored, microseconds since the Unix epoch; 0 if there never was one.
+    pub newest_at_us: u64,
 }
 
 /// A message that a group gave up.

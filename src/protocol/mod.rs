@@ -36,10 +36,11 @@ pub use operation::{Call, Operation, Request, Response, encode_call, encode_erro
 pub use pop::{Fetch, Pop};
 pub use progress::{MessageGet, PartitionSelector, Progress, ProgressPage, Seek, SeekReply};
 pub use queue::{
-    PartitionGet, PartitionList, PartitionPage, QueueCreate, QueueDelete, QueueGet, QueueList, QueuePage, QueueUpdate, Stats,
+    Deleted, PartitionGet, PartitionList, PartitionPage, QueueCreate, QueueDelete, QueueGet, QueueList, QueuePage, QueueUpdate,
+    Stats,
 };
 pub use subscribe::{
     Credit, Delivery, Heartbeat, LeaseEnded, LeasedPartition, Subscribe, Subscribed, SubscriptionEnd, Unsubscribe,
 };
-pub use trace::{TraceByMessage, TraceByName, TracePage, TraceRecord, TraceWrite};
+pub use trace::{TraceByMessage, TraceByName, TraceName, TraceNamePage, TraceNames, TracePage, TraceRecord, TraceWrite};
 pub use wire::{FRAME_ITEMS_MAX, Input, Wire};

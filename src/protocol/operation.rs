@@ -151,7 +151,7 @@ operations! {
         /// Changes settings.
         0x0404 QueueUpdate: QueueUpdate => QueueInfo;
         /// Deletes a queue.
-        0x0405 QueueDelete: QueueDelete => Done;
+        0x0405 QueueDelete: QueueDelete => Deleted;
         /// Partitions of a queue, by pages.
         0x0406 PartitionList: PartitionList => PartitionPage;
         /// One partition.
@@ -182,7 +182,7 @@ operations! {
         /// Pushes a dead letter again.
         0x0703 DeadLetterReplay: DeadLetterReplay => PushReply;
         /// Removes a dead letter.
-        0x0704 DeadLetterDelete: DeadLetterDelete => Done;
+        0x0704 DeadLetterDelete: DeadLetterDelete => Deleted;
 
         /// Writes a remark on a message.
         0x0801 TraceWrite: TraceWrite => Done;
@@ -190,6 +190,8 @@ operations! {
         0x0802 TraceByName: TraceByName => TracePage;
         /// Remarks on a message.
         0x0803 TraceByMessage: TraceByMessage => TracePage;
+        /// The names of all remarks.
+        0x0804 TraceNames: TraceNames => TraceNamePage;
 
         /// Counters of the server.
         0x0901 Stats: Stats => ServerStats;

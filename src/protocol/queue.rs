@@ -117,7 +117,7 @@ wire_struct!(ServerStats {
 
 wire_struct!(QueueInfo { name: String, incarnation: u64, created_at_us: u64, settings: QueueSettings, stats: QueueStats });
 
-wire_struct!(PartitionInfo { name: String, id: u32, start: u64, end: u64 });
+wire_struct!(PartitionInfo { name: String, id: u32, start: u64, end: u64, newest_at_us: u64 });
 
 wire_type!(
     /// Makes a queue. Fails with `QueueExists` if there is one.
@@ -170,6 +170,14 @@ wire_type!(
     QueueDelete {
         /// The queue.
         queue: String,
+    }
+);
+
+wire_type!(
+    /// The reply to a deletion.
+    Deleted {
+        /// Whether there was anything to delete.
+        existed: bool,
     }
 );
 

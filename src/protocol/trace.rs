@@ -54,6 +54,29 @@ wire_type!(
 );
 
 wire_type!(
+    /// The names of all remarks.
+    TraceNames {}
+);
+
+wire_type!(
+    /// A name of remarks.
+    TraceName {
+        /// The name.
+        name: String,
+        /// Remarks that have it.
+        count: u64,
+    }
+);
+
+wire_type!(
+    /// Names of remarks.
+    TraceNamePage {
+        /// The names, in order.
+        names: Vec<TraceName>,
+    }
+);
+
+wire_type!(
     /// A remark and the queue that it is of.
     TraceRecord {
         /// The queue.

@@ -182,6 +182,7 @@ pub fn requests() -> Vec<(&'static str, Request)> {
             "trace by message",
             Request::TraceByMessage(TraceByMessage { queue: queue(), partition_id: 5, transaction_id: text("t-1") }),
         ),
+        ("trace names", Request::TraceNames(TraceNames {})),
         ("stats", Request::Stats(Stats {})),
         ("filter test", Request::FilterTest(FilterTest { filter: text("NOT a"), attributes: Attributes::default() })),
     ]
@@ -329,7 +330,7 @@ pub fn responses() -> Vec<(&'static str, Response, bool)> {
         groups: vec![MessageProgress { name: text("billing"), is_consumed: true, is_taken: true, lease_expires_at_us: None }],
     };
     let fetched = FetchReply { incarnation: 77, partition_id: 5, start: 1, end: 10, next: 10, batches: batches() };
-    let partition = || PartitionInfo { name: text("u42"), id: 5, start: 1, end: 10 };
+    let partition = || PartitionInfo { name: text("u42"), id: 5, start: 1, end: 10, newest_at_us: 3 };
     let traces = || TracePage { traces: vec![TraceRecord { queue: text("orders"), event: trace() }] };
     let preview = SeekPreview { partition: text("u42"), before: 9, after: 5, start: 1, end: 10 };
     let ended = LeaseEnded {
@@ -362,7 +363,7 @@ pub fn responses() -> Vec<(&'static str, Response, bool)> {
         last("queue get", Response::QueueGet(queue_info())),
         last("queue list", Response::QueueList(QueuePage { queues: vec![queue_info()] })),
         last("queue update", Response::QueueUpdate(queue_info())),
-        last("queue delete", Response::QueueDelete(Done {})),
+        last("queue delete", Response::QueueDelete(Deleted { existed: true })),
         last("partition list", Response::PartitionList(PartitionPage { partitions: vec![partition()] })),
         last("partition get", Response::PartitionGet(partition())),
         last("group declare", Response::GroupDeclare(group_info())),
@@ -376,10 +377,11 @@ pub fn responses() -> Vec<(&'static str, Response, bool)> {
         last("dead letter list", Response::DeadLetterList(DeadLetterPage { total: 1, letters: vec![dead_letter()] })),
         last("dead letter get", Response::DeadLetterGet(dead_letter())),
         last("dead letter replay", Response::DeadLetterReplay(push_reply(PushResults::Range { base: 4, count: 1 }))),
-        last("dead letter delete", Response::DeadLetterDelete(Done {})),
+        last("dead letter delete", Response::DeadLetterDelete(Deleted { existed: false })),
         last("trace write", Response::TraceWrite(Done {})),
         last("trace by name", Response::TraceByName(traces())),
         last("trace by message", Response::TraceByMessage(traces())),
+        last("trace names", Response::TraceNames(TraceNamePage { names: vec![TraceName { name: text("order-42"), count: 2 }] })),
         last("stats", Response::Stats(ServerStats { queues: 1, total: queue_stats(), ..ServerStats::default() })),
         last("filter test", Response::FilterTest(FilterResult { is_match: true })),
     ]
