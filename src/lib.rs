@@ -6,4 +6,6 @@ pub mod codec;
 pub mod engine;
 pub mod format;
 pub mod model;
+pub mod net;
+pub mod protocol;
 pub mod record;

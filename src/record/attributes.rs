@@ -22,6 +22,14 @@ impl Attributes {
     pub fn size(&self) -> usize {
         0
     }
+
+    /// Appends the bytes of the attributes.
+    pub fn encode(&self, _out: &mut Vec<u8>) {}
+
+    /// The attributes that are all of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Self, AttributeError> {
+        if bytes.is_empty() { Ok(Self {}) } else { Err(AttributeError::Malformed) }
+    }
 }
 
 /// A number.
@@ -34,4 +42,8 @@ pub enum Value {}
 
 /// Why an attribute is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AttributeError {}
+pub enum AttributeError {
+    /// The bytes are no attributes.
+    #[error("bytes are no attributes")]
+    Malformed,
+}
