@@ -4,8 +4,10 @@
 
 pub mod codec;
 pub mod engine;
+pub mod filter;
 pub mod format;
 pub mod model;
 pub mod net;
 pub mod protocol;
 pub mod record;
+pub mod storage;
