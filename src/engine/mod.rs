@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::model::*;
-use crate::record::{Offset, PartitionId};
+use crate::record::PartitionId;
 
 /// How an engine behaves.
 #[derive(Debug, Clone)]
@@ -62,19 +62,6 @@ pub struct Finding {
     pub queue: Option<String>,
     /// One line for people.
     pub text: String,
-}
-
-/// A partition in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionInfo {
-    pub id: PartitionId,
-    pub name: String,
-    /// The oldest offset kept.
-    pub start: Offset,
-    /// The offset after the newest committed message.
-    pub end: Offset,
-    /// Time of the newest message, microseconds since the Unix epoch; 0 if there never was one.
-    pub newest_at_us: u64,
 }
 
 /// Registered interest in a pop's source; ends when dropped.
