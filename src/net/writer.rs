@@ -33,8 +33,13 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     /// Adds a frame to those that the next [`flush`](Self::flush) writes. Holds what it is given until then: the caller bounds
     /// it with [`queued_bytes`](Self::queued_bytes).
     pub fn queue(&mut self, frame: Chunks) {
-        self.queued_bytes += frame.len();
-        self.pieces.extend(frame.into_pieces());
+        self.queue_pieces(frame.into_pieces());
+    }
+
+    /// As [`queue`](Self::queue), for a frame that is kept in pieces because it may be sent again.
+    pub fn queue_pieces(&mut self, pieces: Vec<Bytes>) {
+        self.queued_bytes += pieces.iter().map(Bytes::len).sum::<usize>();
+        self.pieces.extend(pieces);
     }
 
     /// Bytes that wait to be written.
