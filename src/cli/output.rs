@@ -125,7 +125,7 @@ impl<W: Write> Output<W> {
 
     fn empty_table(&self) -> Table {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
+        table.load_style(presets::NOTHING);
         if self.is_narrowed {
             table.set_content_arrangement(ContentArrangement::Dynamic);
         }
@@ -183,7 +183,10 @@ mod tests {
     fn a_list_is_a_table_a_document_or_lines() {
         let list = |format| written(format, |output| output.list(&["name", "lag"], &ROWS).unwrap());
         assert_eq!(list(Format::Table), " NAME    LAG\n audit  1234\n b         5\n");
-        assert_eq!(list(Format::Ndjson), "{\"name\":\"audit\",\"lag\":1234,\"since\":null}\n{\"name\":\"b\",\"lag\":5,\"since\":7}\n");
+        assert_eq!(
+            list(Format::Ndjson),
+            "{\"name\":\"audit\",\"lag\":1234,\"since\":null}\n{\"name\":\"b\",\"lag\":5,\"since\":7}\n"
+        );
         let document: Vec<Value> = serde_json::from_str(&list(Format::Json)).unwrap();
         assert_eq!(document.len(), 2);
     }

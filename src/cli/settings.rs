@@ -185,6 +185,9 @@ mod tests {
         let patch = parse_patch(&["durability=interval:100".into(), "compression=zstd:3".into()]).unwrap();
         assert_eq!(patch.durability, Some(Durability::Interval { milliseconds: 100 }));
         assert_eq!(patch.compression, Some(Compression::Zstd { level: 3 }));
-        assert_eq!(parse_patch(&["durability=interval:2s".into()]).unwrap().durability, Some(Durability::Interval { milliseconds: 2000 }));
+        assert_eq!(
+            parse_patch(&["durability=interval:2s".into()]).unwrap().durability,
+            Some(Durability::Interval { milliseconds: 2000 })
+        );
     }
 }

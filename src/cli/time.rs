@@ -148,9 +148,14 @@ mod tests {
 
     #[test]
     fn durations_are_numbers_with_units() {
-        for (text, microseconds) in
-            [("5s", 5_000_000), ("500ms", 500_000), ("1m30s", 90_000_000), ("2h", 7_200_000_000), ("1d", 86_400_000_000), ("0s", 0)]
-        {
+        for (text, microseconds) in [
+            ("5s", 5_000_000),
+            ("500ms", 500_000),
+            ("1m30s", 90_000_000),
+            ("2h", 7_200_000_000),
+            ("1d", 86_400_000_000),
+            ("0s", 0),
+        ] {
             assert_eq!(parse_duration(text).unwrap(), Duration::from_micros(microseconds), "{text}");
         }
         for text in ["", "5", "s", "5x", "5s3", "-5s", "1.5s", "99999999999999w", "5 5s"] {
@@ -194,7 +199,9 @@ mod tests {
 
     #[test]
     fn spans_have_at_most_two_units() {
-        for (microseconds, text) in [(0, "0us"), (15, "15us"), (90_000_000, "1m30s"), (3_600_000_000, "1h"), (86_461_000_000, "1d1m")] {
+        for (microseconds, text) in
+            [(0, "0us"), (15, "15us"), (90_000_000, "1m30s"), (3_600_000_000, "1h"), (86_461_000_000, "1d"), (90_061_000_000, "1d1h")]
+        {
             assert_eq!(show_span(microseconds), text);
         }
     }

@@ -3,9 +3,11 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fanlog::model::{
-    CursorProgress, DeadLetter, GroupInfo, GroupProgress, GroupState, MessageView, PartitionInfo, PushReply, QueueInfo, QueueStats,
-    SeekPreview, ServerStats, Start, StoredMessage, TraceEvent,
+    CursorProgress, DeadLetter, GroupInfo, GroupProgress, GroupState, MessageView, PartitionInfo, Promise, PushReply, PushResult,
+    QueueInfo, QueueStats, SeekPreview, ServerStats, Start, StoredMessage, TraceEvent,
 };
+use fanlog::record::Attributes;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::settings;
@@ -24,10 +26,9 @@ pub const SEEK_COLUMNS: &[&str] = &["partition", "before", "after", "shift", "st
 /// Columns of a table of dead letters.
 pub const DEAD_LETTER_COLUMNS: &[&str] =
     &["id", "queue", "partition", "offset", "group", "delivery_count", "failed_at", "reason", "payload"];
-/// Columns of a table of messages.
-pub const MESSAGE_COLUMNS: &[&str] = &["partition", "offset", "created_at", "attributes", "payload"];
 /// Columns of a table of traces.
-pub const TRACE_COLUMNS: &[&str] = &["created_at", "queue", "partition_id", "transaction_id", "group", "event_type", "names", "data"];
+pub const TRACE_COLUMNS: &[&str] =
+    &["created_at", "queue", "partition_id", "transaction_id", "group", "event_type", "names", "data"];
 /// Columns of a table of pushed messages.
 pub const RECEIPT_COLUMNS: &[&str] = &["partition", "offset", "result"];
 
@@ -203,98 +204,175 @@ pub struct Place<'a> {
     pub partition_id: u32,
 }
 
-/// A message. `fanlog push --ndjson` takes it back.
-pub fn message(place: Place<'_>, message: &StoredMessage) -> Map<String, Value> {
-    let mut fields = Map::new();
-    fields.insert("queue".into(), place.queue.into());
-    fields.insert("partition".into(), place.partition.into());
-    fields.insert("partition_id".into(), place.partition_id.into());
-    fields.insert("offset".into(), message.offset.into());
-    fields.insert("created_at".into(), show_time(message.created_at_us).into());
-    if let Some(transaction_id) = &message.transaction_id {
-        fields.insert("transaction_id".into(), transaction_id.as_str().into());
-    }
-    fields.insert("attributes".into(), attributes(&message.attributes));
-    insert_payload(&mut fields, &message.payload);
-    fields
-}
-
-fn attributes(attributes: &fanlog::record::Attributes) -> Value {
-    serde_json::from_str(&attributes.to_json()).unwrap_or(Value::Null)
+/// A message. `fanlog push --ndjson` takes it back. Attributes keep every digit: they never pass through a JSON value.
+#[derive(Debug, Clone, Serialize)]
+pub struct MessageRow {
+    queue: String,
+    partition: String,
+    partition_id: u32,
+    offset: u64,
+    created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transaction_id: Option<String>,
+    attributes: Attributes,
+    #[serde(flatten)]
+    payload: Payload,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_count: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Vec<Value>>,
 }
 
 /// Text as it is, other bytes in base64 under a name of its own.
-fn insert_payload(fields: &mut Map<String, Value>, payload: &[u8]) {
-    match std::str::from_utf8(payload) {
-        Ok(text) => fields.insert("payload".into(), text.into()),
-        Err(_) => fields.insert("payload_base64".into(), BASE64_STANDARD.encode(payload).into()),
-    };
+#[derive(Debug, Clone, Serialize)]
+enum Payload {
+    #[serde(rename = "payload")]
+    Text(String),
+    #[serde(rename = "payload_base64")]
+    Bytes(String),
 }
 
-/// A message in one line for people.
-pub fn message_line(fields: &Map<String, Value>) -> String {
-    let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
-    let attributes = match fields.get("attributes") {
-        Some(Value::Object(attributes)) if !attributes.is_empty() => {
-            let pairs: Vec<String> = attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            format!(" {{{}}}", pairs.join(" "))
+impl Payload {
+    fn of(payload: &[u8]) -> Self {
+        match std::str::from_utf8(payload) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Bytes(BASE64_STANDARD.encode(payload)),
         }
-        _ => String::new(),
-    };
-    let payload = match fields.get("payload_base64") {
-        Some(encoded) => format!("base64:{}", encoded.as_str().unwrap_or_default()),
-        None => text("payload").to_owned(),
-    };
-    let offset = fields.get("offset").and_then(Value::as_u64).unwrap_or_default();
-    format!("{} {} {offset}{attributes} {payload}", text("created_at"), text("partition"))
+    }
 }
 
-/// One message with the progress of every group.
-pub fn message_view(view: &MessageView) -> Value {
-    let place = Place { queue: &view.queue, partition: &view.partition, partition_id: view.partition_id };
-    let mut fields = message(place, &view.message);
-    fields.insert("transaction_id".into(), view.transaction_id.as_str().into());
-    fields.insert("status".into(), view.status.into());
-    let groups = view.groups.iter().map(|group| {
-        json!({
-            "name": group.name,
-            "consumed": group.is_consumed,
-            "taken": group.is_taken,
-            "lease_expires_at": group.lease_expires_at_us.and_then(show_time),
-        })
-    });
-    fields.insert("groups".into(), groups.collect());
-    Value::Object(fields)
+impl MessageRow {
+    /// A message that was read.
+    pub fn new(place: Place<'_>, message: &StoredMessage) -> Self {
+        Self {
+            queue: place.queue.to_owned(),
+            partition: place.partition.to_owned(),
+            partition_id: place.partition_id,
+            offset: message.offset,
+            created_at: show_time(message.created_at_us),
+            transaction_id: message.transaction_id.clone(),
+            attributes: message.attributes.clone(),
+            payload: Payload::of(&message.payload),
+            delivery_count: None,
+            lease_id: None,
+            status: None,
+            groups: None,
+        }
+    }
+
+    /// The same, taken for a group.
+    pub fn leased(mut self, lease_id: &str, delivery_count: u32) -> Self {
+        self.delivery_count = Some(delivery_count);
+        self.lease_id = (!lease_id.is_empty()).then(|| lease_id.to_owned());
+        self
+    }
+
+    /// A message with the progress of every group.
+    pub fn of_view(view: &MessageView) -> Self {
+        let place = Place { queue: &view.queue, partition: &view.partition, partition_id: view.partition_id };
+        let groups = view.groups.iter().map(|group| {
+            json!({
+                "name": group.name,
+                "consumed": group.is_consumed,
+                "taken": group.is_taken,
+                "lease_expires_at": group.lease_expires_at_us.and_then(show_time),
+            })
+        });
+        Self {
+            transaction_id: Some(view.transaction_id.clone()),
+            status: Some(view.status),
+            groups: Some(groups.collect()),
+            ..Self::new(place, &view.message)
+        }
+    }
+
+    /// The message in one line for people.
+    pub fn line(&self) -> String {
+        let created_at = self.created_at.as_deref().unwrap_or("-");
+        let attributes = if self.attributes.is_empty() { String::new() } else { format!(" {}", self.attributes.to_json()) };
+        let payload = match &self.payload {
+            Payload::Text(text) => text.clone(),
+            Payload::Bytes(encoded) => format!("base64:{encoded}"),
+        };
+        format!("{created_at} {} {}{attributes} {payload}", self.partition, self.offset)
+    }
 }
 
 /// A dead letter.
-pub fn dead_letter(letter: &DeadLetter) -> Value {
-    let mut fields = Map::new();
-    fields.insert("id".into(), letter.id.into());
-    fields.insert("queue".into(), letter.queue.as_str().into());
-    fields.insert("partition".into(), letter.partition.as_str().into());
-    fields.insert("partition_id".into(), letter.partition_id.into());
-    fields.insert("offset".into(), letter.offset.into());
-    fields.insert("group".into(), letter.group.as_str().into());
-    fields.insert("reason".into(), letter.reason.as_str().into());
-    fields.insert("delivery_count".into(), letter.delivery_count.into());
-    fields.insert("created_at".into(), show_time(letter.created_at_us).into());
-    fields.insert("failed_at".into(), show_time(letter.failed_at_us).into());
-    fields.insert("transaction_id".into(), letter.transaction_id.as_str().into());
-    fields.insert("attributes".into(), attributes(&letter.attributes));
-    insert_payload(&mut fields, &letter.payload);
-    Value::Object(fields)
+#[derive(Debug, Clone, Serialize)]
+pub struct DeadLetterRow {
+    id: u64,
+    queue: String,
+    partition: String,
+    partition_id: u32,
+    offset: u64,
+    group: String,
+    reason: String,
+    delivery_count: u32,
+    created_at: Option<String>,
+    failed_at: Option<String>,
+    transaction_id: String,
+    attributes: Attributes,
+    #[serde(flatten)]
+    payload: Payload,
+}
+
+impl From<&DeadLetter> for DeadLetterRow {
+    fn from(letter: &DeadLetter) -> Self {
+        Self {
+            id: letter.id,
+            queue: letter.queue.clone(),
+            partition: letter.partition.clone(),
+            partition_id: letter.partition_id,
+            offset: letter.offset,
+            group: letter.group.clone(),
+            reason: letter.reason.clone(),
+            delivery_count: letter.delivery_count,
+            created_at: show_time(letter.created_at_us),
+            failed_at: show_time(letter.failed_at_us),
+            transaction_id: letter.transaction_id.clone(),
+            attributes: letter.attributes.clone(),
+            payload: Payload::of(&letter.payload),
+        }
+    }
 }
 
 /// What became of a push of one message.
 pub fn push_reply(partition: &str, reply: &PushReply) -> Value {
-    use fanlog::model::PushResult;
-    let (offset, result) = match reply.results.get(0) {
-        Some(PushResult::Stored(offset)) => (Some(offset), "stored"),
-        Some(PushResult::Duplicate(offset)) => (Some(offset), "duplicate"),
-        Some(PushResult::Dropped) | None => (None, "dropped"),
+    let result = reply.results.get(0).unwrap_or(PushResult::Dropped);
+    let offset = match result {
+        PushResult::Stored(offset) | PushResult::Duplicate(offset) => Some(offset),
+        PushResult::Dropped => None,
     };
-    json!({ "partition": partition, "partition_id": reply.partition_id, "offset": offset, "result": result })
+    json!({
+        "partition": partition,
+        "partition_id": reply.partition_id,
+        "offset": offset,
+        "result": show_push_result(result),
+        "promise": show_promise(reply.promise),
+    })
+}
+
+/// What became of a message, in a word.
+pub fn show_push_result(result: PushResult) -> &'static str {
+    match result {
+        PushResult::Stored(_) => "stored",
+        PushResult::Duplicate(_) => "duplicate",
+        PushResult::Dropped => "dropped",
+    }
+}
+
+/// A promise in a word.
+pub fn show_promise(promise: Promise) -> &'static str {
+    match promise {
+        Promise::Durable => "durable",
+        Promise::Interval => "interval",
+        Promise::Written => "written",
+    }
 }
 
 /// A trace event.
@@ -320,25 +398,34 @@ pub fn trace(queue: &str, event: &TraceEvent) -> Value {
 mod tests {
     use super::*;
 
-    fn stored(payload: &'static [u8]) -> StoredMessage {
-        StoredMessage {
+    fn row(payload: &'static [u8]) -> MessageRow {
+        let message = StoredMessage {
             offset: 7,
             created_at_us: 1_800_000_000_000_000,
             transaction_id: None,
-            attributes: fanlog::record::Attributes::from_json(r#"{"region":"us","age":40}"#).unwrap(),
+            attributes: Attributes::from_json(r#"{"region":"us","big":12345678901234567890123456789012345678}"#).unwrap(),
             payload: payload.into(),
             delivery_count: 1,
-        }
+        };
+        MessageRow::new(Place { queue: "q", partition: "lane", partition_id: 3 }, &message)
     }
 
     #[test]
-    fn text_stays_text_and_other_bytes_are_base64() {
-        let place = Place { queue: "q", partition: "lane", partition_id: 3 };
-        let fields = message(place, &stored(b"hello"));
-        assert_eq!(message_line(&fields), "2027-01-15T08:00:00Z lane 7 {age=40 region=\"us\"} hello");
-        let fields = message(place, &stored(&[0xff, 0]));
-        assert_eq!(fields.get("payload_base64").unwrap(), "/wA=");
-        assert!(!fields.contains_key("payload"));
-        assert!(message_line(&fields).ends_with(" base64:/wA="));
+    fn text_stays_text_and_numbers_keep_their_digits() {
+        assert_eq!(
+            serde_json::to_string(&row(b"hello")).unwrap(),
+            concat!(
+                r#"{"queue":"q","partition":"lane","partition_id":3,"offset":7,"created_at":"2027-01-15T08:00:00Z","#,
+                r#""attributes":{"big":12345678901234567890123456789012345678,"region":"us"},"payload":"hello"}"#
+            )
+        );
+        assert!(row(b"hello").line().ends_with(r#"5678,"region":"us"} hello"#));
+    }
+
+    #[test]
+    fn other_bytes_are_base64_under_a_name_of_their_own() {
+        let json = serde_json::to_string(&row(&[0xff, 0])).unwrap();
+        assert!(json.ends_with(r#","payload_base64":"/wA="}"#), "{json}");
+        assert!(row(&[0xff, 0]).line().ends_with(" base64:/wA="));
     }
 }
