@@ -199,9 +199,14 @@ mod tests {
 
     #[test]
     fn spans_have_at_most_two_units() {
-        for (microseconds, text) in
-            [(0, "0us"), (15, "15us"), (90_000_000, "1m30s"), (3_600_000_000, "1h"), (86_461_000_000, "1d"), (90_061_000_000, "1d1h")]
-        {
+        for (microseconds, text) in [
+            (0, "0us"),
+            (15, "15us"),
+            (90_000_000, "1m30s"),
+            (3_600_000_000, "1h"),
+            (86_461_000_000, "1d"),
+            (90_061_000_000, "1d1h"),
+        ] {
             assert_eq!(show_span(microseconds), text);
         }
     }

@@ -132,6 +132,7 @@ pub fn record(first: u64, payloads: &[&str]) -> Bytes {
         index_length: packed.index_length,
         uncompressed_length: packed.uncompressed_length,
         codec: packed.codec,
+        has_ids: false,
     };
     let mut header = RecordHeader {
         kind: RecordKind::Batch,
