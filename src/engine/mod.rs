@@ -1,6 +1,8 @@
 //! The engine: queues, partitions, groups, leases, dead letters, transactions, filters. Synchronous; the library for embedding.
 #![allow(missing_docs, unused_variables, clippy::todo)]
 
+pub mod delivery;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -156,7 +156,7 @@ async fn many_pieces_are_written_as_one_string() {
     let (near, mut far) = duplex(1 << 10);
     let mut writer = FrameWriter::new(near, STALL);
     let mut expected = Vec::new();
-    for size in [0, 1, 4096, 10_000, 2048] {
+    for size in [0, 1, 4096, 10_000, 8192] {
         let (request, bytes) = push(size);
         (0..40).for_each(|_| {
             writer.queue(request.encode(9));

@@ -9,7 +9,7 @@ use crate::codec::Put;
 
 /// Shared bytes at least this long stay where they are; shorter ones are cheaper to copy than to hand to the operating system
 /// as a piece of their own.
-const SHARED_BYTES_MIN: usize = 2048;
+const SHARED_BYTES_MIN: usize = 8192;
 
 /// A sequence of byte pieces that reads as one string of bytes.
 #[derive(Debug, Clone, Default)]

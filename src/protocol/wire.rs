@@ -151,19 +151,12 @@ impl Wire for Attributes {
     const BYTES_MIN: usize = 4;
 
     fn encode(&self, out: &mut Chunks) {
-        let mut bytes = Vec::new();
-        if *self != Self::default() {
-            Attributes::encode(self, &mut bytes);
-        }
-        put_length(bytes.len(), out);
-        out.put_bytes(&bytes);
+        put_length(self.as_bytes().len(), out);
+        out.put_bytes(self.as_bytes());
     }
 
     fn decode(input: &mut Input<'_>) -> Result<Self, ProtocolError> {
-        match input.sized()? {
-            [] => Ok(Self::default()),
-            bytes => Attributes::decode(bytes).map_err(|error| ProtocolError::BadAttributes { reason: error.to_string() }),
-        }
+        Attributes::decode(input.sized()?).map_err(|error| ProtocolError::BadAttributes { reason: error.to_string() })
     }
 }
 

@@ -6,3 +6,5 @@ pub mod disk;
 pub mod lock;
 pub mod log;
 pub mod map;
+pub mod slots;
+pub mod table;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
+use fanlog::model::ErrorCode;
 use fanlog::protocol::{Chunks, Frame, FrameKind, LENGTH_BYTES, Operation, ProtocolError, Request, Response};
 
 /// A frame of each operation, by name.
@@ -57,6 +58,32 @@ fn the_bytes_are_those_written_down() {
     for (name, bytes) in &actual {
         assert_eq!(bytes, &expected[name], "{name}");
     }
+}
+
+#[test]
+fn the_document_names_every_operation_and_error_and_its_example_is_true() {
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol.md")).unwrap();
+    for operation in Operation::ALL {
+        let row = format!("| 0x{:04x} | {} |", operation.number(), operation.name());
+        assert!(document.contains(&row), "no row {row}");
+    }
+    for code in ErrorCode::ALL {
+        let retryable = if code.is_retryable() { "yes" } else { "no" };
+        let row = format!("| {} | `{code:?}` | {retryable} |", code.number());
+        assert!(document.contains(&row), "no row {row}");
+    }
+    let example = document.split_once("## A worked example").unwrap().1;
+    let mut examples = example.split("```text\n").skip(1).map(|block| bytes_of(block.split_once("```").unwrap().0));
+    let frame = |wanted: &str| frames().into_iter().find(|(name, _)| name == wanted).unwrap().1;
+    assert_eq!(examples.next().unwrap(), frame("request push of messages"));
+    assert_eq!(examples.next().unwrap(), frame("response push, all stored"));
+}
+
+/// The bytes at the front of each line.
+fn bytes_of(block: &str) -> Vec<u8> {
+    let is_byte = |word: &&str| word.len() == 2 && u8::from_str_radix(word, 16).is_ok();
+    let words = block.lines().flat_map(|line| line.split_whitespace().take_while(is_byte));
+    words.map(|word| u8::from_str_radix(word, 16).unwrap()).collect()
 }
 
 #[test]

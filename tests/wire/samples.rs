@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use fanlog::model::*;
 use fanlog::protocol::*;
-use fanlog::record::{Attributes, Message};
+use fanlog::record::{Attributes, Message, Number};
 
 fn text(value: &str) -> String {
     value.to_owned()
@@ -13,8 +13,15 @@ fn some(value: &str) -> Option<String> {
     Some(text(value))
 }
 
+fn attributes() -> Attributes {
+    let mut attributes = Attributes::new();
+    attributes.insert("region", "eu").unwrap();
+    attributes.insert("age", "40.5".parse::<Number>().unwrap()).unwrap();
+    attributes
+}
+
 fn plain_push() -> PushRequest {
-    let named = Message { transaction_id: some("t-1"), attributes: Attributes::default(), payload: Bytes::from_static(b"one") };
+    let named = Message { transaction_id: some("t-1"), attributes: attributes(), payload: Bytes::from_static(b"one") };
     PushRequest {
         queue: text("orders"),
         partition: text("u42"),
@@ -184,7 +191,7 @@ pub fn requests() -> Vec<(&'static str, Request)> {
         ),
         ("trace names", Request::TraceNames(TraceNames {})),
         ("stats", Request::Stats(Stats {})),
-        ("filter test", Request::FilterTest(FilterTest { filter: text("NOT a"), attributes: Attributes::default() })),
+        ("filter test", Request::FilterTest(FilterTest { filter: text("NOT a"), attributes: attributes() })),
     ]
 }
 
@@ -193,7 +200,7 @@ fn stored(offset: u64) -> StoredMessage {
         offset,
         created_at_us: 1_700_000_000_000_000,
         transaction_id: some("t-1"),
-        attributes: Attributes::default(),
+        attributes: attributes(),
         payload: Bytes::from_static(b"one"),
         delivery_count: 2,
     }
@@ -304,7 +311,7 @@ fn dead_letter() -> DeadLetter {
         created_at_us: 1,
         failed_at_us: 2,
         transaction_id: text("t-1"),
-        attributes: Attributes::default(),
+        attributes: attributes(),
         payload: Bytes::from_static(b"one"),
     }
 }

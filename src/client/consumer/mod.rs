@@ -9,6 +9,7 @@
 
 mod claim;
 mod delivery;
+mod subscription;
 mod task;
 
 use std::future::poll_fn;

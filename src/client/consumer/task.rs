@@ -1,29 +1,24 @@
-//! The consumer's task: subscription, leases, acknowledgements.
+//! The consumer's task: what is held, what is said of it, and when it ends. The subscription is in `subscription`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use crate::model::StoredMessage;
-use crate::model::{AckOutcome, AckReply, AckRequest, Claim as WireClaim, ExtendReply, PopReply, PopRequest, PopSource};
-use crate::protocol::{Credit, Extend, Frame, GroupGet, LeaseEnded, Release, Response, Subscribe, Unsubscribe};
+use crate::model::{AckOutcome, AckReply, AckRequest, ExtendReply, PopRequest};
+use crate::protocol::{Call, Extend, Frame, Release, Response, Unsubscribe};
 use crate::record::Offset;
 
 use super::super::admin::milliseconds;
-use super::super::link::{Status, SubscriptionFrames, frame_result};
-use super::super::unpack::messages_of;
+use super::super::link::{SubscriptionFrames, frame_result};
 use super::super::{Client, Error, ErrorKind, Event, Result, decode_reply};
 use super::claim::Claim;
 use super::delivery::{ClaimInfo, ClaimKey, Delivery, Verdict};
+use super::subscription::{next_frame, wait_connected};
 
 /// How long a dropped consumer waits for messages that are still held.
 pub const DROP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause before a refused subscription is tried again.
-const RESUBSCRIBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the task works by.
 #[derive(Debug)]
@@ -53,39 +48,41 @@ pub enum Signal {
 }
 
 /// What came with one delivery.
-struct Lease {
-    id: String,
-    claims: Vec<Claim>,
-    bytes: u32,
-    extend_at: Instant,
+pub(super) struct Lease {
+    pub(super) id: String,
+    pub(super) claims: Vec<Claim>,
+    pub(super) bytes: u32,
+    pub(super) extend_at: Instant,
 }
 
-struct Closing {
-    deadline: Instant,
-    done: Option<oneshot::Sender<bool>>,
+pub(super) struct Closing {
+    pub(super) deadline: Instant,
+    pub(super) done: Option<oneshot::Sender<bool>>,
 }
 
-struct Task {
-    client: Client,
-    options: TaskOptions,
-    signals: mpsc::UnboundedSender<Signal>,
+pub(super) struct Task {
+    pub(super) client: Client,
+    pub(super) options: TaskOptions,
+    pub(super) signals: mpsc::UnboundedSender<Signal>,
     /// `None` once the consumer takes no more.
-    deliveries: Option<mpsc::UnboundedSender<Result<Delivery>>>,
-    subscription: Option<SubscriptionFrames>,
-    leases: BTreeMap<u64, Lease>,
-    next_lease: u64,
+    pub(super) deliveries: Option<mpsc::UnboundedSender<Result<Delivery>>>,
+    pub(super) subscription: Option<SubscriptionFrames>,
+    pub(super) leases: BTreeMap<u64, Lease>,
+    pub(super) next_lease: u64,
     /// Whether the group is a work queue; asked when the first messages come, if the application says that it may be.
-    is_shared: Option<bool>,
+    pub(super) is_shared: Option<bool>,
     /// Messages that are here and not settled.
-    open: u32,
+    pub(super) open: u32,
+    /// The application waits and nothing is left for it here.
+    pub(super) is_starved: bool,
     /// Credit that was used and is not given back to the server yet.
-    owed_messages: u32,
-    owed_bytes: u32,
+    pub(super) owed_messages: u32,
+    pub(super) owed_bytes: u32,
     /// Not before then is a refused subscription tried again.
-    resubscribe_at: Option<Instant>,
+    pub(super) resubscribe_at: Option<Instant>,
     /// Which start of the server the leases are of.
-    start_number: Option<u64>,
-    closing: Option<Closing>,
+    pub(super) start_number: Option<u64>,
+    pub(super) closing: Option<Closing>,
 }
 
 /// Opens the subscription and starts the task. Returns where the deliveries come out.
@@ -107,6 +104,7 @@ pub async fn start(
         next_lease: 0,
         is_shared,
         open: 0,
+        is_starved: false,
         owed_messages: 0,
         owed_bytes: 0,
         resubscribe_at: None,
@@ -187,7 +185,10 @@ impl Task {
         match signal {
             Signal::Settle { key, offset, verdict, reply } => self.settle(key, offset, verdict, reply),
             Signal::Acked { key, result } => self.note_acked(key, result),
-            Signal::Starved => self.give_credit(true),
+            Signal::Starved => {
+                self.is_starved = true;
+                self.give_credit();
+            }
             Signal::Extend { lease, duration, reply } => self.extend(lease, duration, Some(reply)),
             Signal::Extended { lease, result, reply } => self.note_extended(lease, result, reply),
             Signal::Close { timeout, done } => self.begin_close(timeout, done),
@@ -199,7 +200,7 @@ impl Task {
         self.owed_messages = self.owed_messages.saturating_add(1);
         let is_abandoned = reply.is_none() && self.closing.is_some();
         self.with_claim(key, |claim| if is_abandoned { claim.abandon(offset) } else { claim.settle(offset, verdict, reply) });
-        self.give_credit(false);
+        self.give_credit();
     }
 
     fn note_acked(&mut self, key: ClaimKey, result: Result<AckReply>) {
@@ -238,7 +239,7 @@ impl Task {
         }
     }
 
-    fn end_if_done(&mut self, number: u64) {
+    pub(super) fn end_if_done(&mut self, number: u64) {
         let Some(lease) = self.leases.get(&number) else { return };
         if !lease.claims.iter().all(Claim::is_done) {
             return;
@@ -251,10 +252,10 @@ impl Task {
                 self.release(lease.id);
             }
         }
-        self.give_credit(false);
+        self.give_credit();
     }
 
-    fn begin_close(&mut self, timeout: Duration, done: Option<oneshot::Sender<bool>>) {
+    pub(super) fn begin_close(&mut self, timeout: Duration, done: Option<oneshot::Sender<bool>>) {
         // `Instant` has an end; a timeout beyond it is none.
         let deadline = Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + DROP_TIMEOUT);
         match &mut self.closing {
@@ -275,13 +276,13 @@ impl Task {
         }
     }
 
-    fn release(&self, lease_id: String) {
+    pub(super) fn release(&self, lease_id: String) {
         if !lease_id.is_empty() {
             self.call_without_answer(&Release { lease_id });
         }
     }
 
-    fn call_without_answer<C: crate::protocol::Call>(&self, call: &C) {
+    fn call_without_answer<C: Call>(&self, call: &C) {
         // It fails only when the link is closed, and then the server has let go already.
         let _ = self.client.link.call_later(call, true, Box::new(|_, _| ()));
     }
@@ -289,7 +290,7 @@ impl Task {
 
 /// Leases.
 impl Task {
-    fn extend(&mut self, number: u64, duration: Duration, reply: Option<oneshot::Sender<Result<()>>>) {
+    pub(super) fn extend(&mut self, number: u64, duration: Duration, reply: Option<oneshot::Sender<Result<()>>>) {
         let lease = self.leases.get_mut(&number).filter(|lease| lease.claims.iter().any(Claim::is_held));
         let Some(lease) = lease else {
             if let Some(reply) = reply {
@@ -326,7 +327,7 @@ impl Task {
     }
 
     /// The claims of a lease that are meant are over.
-    fn lose(&mut self, number: u64, is_meant: impl Fn(&ClaimInfo) -> bool) {
+    pub(super) fn lose(&mut self, number: u64, is_meant: impl Fn(&ClaimInfo) -> bool) {
         let Some(lease) = self.leases.get_mut(&number) else { return };
         for claim in lease.claims.iter_mut().filter(|claim| is_meant(&claim.info) && !claim.is_lost()) {
             claim.lose();
@@ -339,192 +340,4 @@ impl Task {
         }
         self.end_if_done(number);
     }
-}
-
-/// The subscription.
-impl Task {
-    async fn receive(&mut self, frame: Frame) {
-        let response = match frame_result(frame) {
-            Ok(frame) => Response::decode(frame.operation, &frame.body).map(|response| (response, frame.body.len())),
-            Err(error) => return self.subscription_refused(error),
-        };
-        match response {
-            Ok((Response::Delivery(delivery), bytes)) => self.accept(delivery.0, bytes).await,
-            Ok((Response::LeaseEnded(ended), _)) => self.lease_ended(&ended),
-            Ok(_) => (),
-            Err(error) => self.fail(error.into()),
-        }
-    }
-
-    /// The server does not open the subscription, or ended it.
-    fn subscription_refused(&mut self, error: Error) {
-        self.subscription = None;
-        if error.is_retryable() {
-            self.resubscribe_at = Some(Instant::now() + error.retry_after().unwrap_or(RESUBSCRIBE_PAUSE));
-        } else {
-            self.fail(error);
-        }
-    }
-
-    /// The stream ends with this error.
-    fn fail(&mut self, error: Error) {
-        if let Some(deliveries) = self.deliveries.take() {
-            // The consumer may be gone.
-            let _ = deliveries.send(Err(error));
-        }
-        self.begin_close(DROP_TIMEOUT, None);
-    }
-
-    async fn accept(&mut self, reply: PopReply, bytes: usize) {
-        let is_shared = self.is_shared().await;
-        let number = self.next_lease;
-        self.next_lease += 1;
-        let mut claims = Vec::with_capacity(reply.claims.len());
-        let mut deliveries = Vec::new();
-        for (index, claim) in reply.claims.into_iter().enumerate() {
-            if let Some(range) = claim.lost {
-                let (queue, partition) = (claim.queue.clone(), claim.partition.clone());
-                self.client.link.emit(Event::MessagesLost { queue, partition, range });
-            }
-            let (info, messages) = match open_claim(ClaimKey { lease: number, claim: index }, claim, &reply.lease_id) {
-                Ok(opened) => opened,
-                Err(error) => {
-                    self.release(reply.lease_id);
-                    return self.fail(error);
-                }
-            };
-            claims.push(Claim::new(Arc::clone(&info), is_shared, messages.iter().map(|message| message.offset)));
-            deliveries
-                .extend(messages.into_iter().map(|message| Delivery::new(message, Arc::clone(&info), self.signals.clone())));
-        }
-        self.open = self.open.saturating_add(u32::try_from(deliveries.len()).unwrap_or(u32::MAX));
-        let lease = Lease {
-            id: reply.lease_id,
-            claims,
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-            extend_at: Instant::now() + self.options.lease / 3,
-        };
-        self.leases.insert(number, lease);
-        if let Some(sender) = &self.deliveries {
-            // A consumer that is gone says so by a signal; what comes back settles as dropped.
-            deliveries.into_iter().for_each(|delivery| drop(sender.send(Ok(delivery))));
-        }
-        self.end_if_done(number);
-    }
-
-    /// Whether each message is settled by itself. The application's word is not enough: acknowledging out of order in a group
-    /// that is ordered would skip messages.
-    async fn is_shared(&mut self) -> bool {
-        if let Some(is_shared) = self.is_shared {
-            return is_shared;
-        }
-        let queue = match &self.options.request.source {
-            PopSource::Partition { queue, .. } | PopSource::Queue(queue) => queue.clone(),
-            PopSource::Discover { .. } => return false,
-        };
-        let group = self.options.request.group.clone();
-        let is_shared = match self.client.call(&GroupGet { queue, group }).await {
-            Ok(progress) => progress.group.shared,
-            // In order is right in both modes.
-            Err(_) => return false,
-        };
-        self.is_shared = Some(is_shared);
-        is_shared
-    }
-
-    fn lease_ended(&mut self, ended: &LeaseEnded) {
-        let numbers: Vec<u64> =
-            self.leases.iter().filter(|(_, lease)| lease.id == ended.lease_id).map(|(number, _)| *number).collect();
-        for number in numbers {
-            self.lose(number, |info| match &ended.partition {
-                Some(partition) => partition.queue == info.queue && partition.partition_id == info.partition_id,
-                None => true,
-            });
-        }
-    }
-
-    /// Tells the server of credit that is free again: in large steps, or at once when nothing is left here.
-    fn give_credit(&mut self, is_starved: bool) {
-        let is_owed = self.owed_messages > 0 || self.owed_bytes > 0;
-        let is_due = self.owed_messages >= (self.options.prefetch / 2).max(1)
-            || self.owed_bytes >= self.options.prefetch_bytes / 2
-            || self.open == 0
-            || is_starved;
-        let Some(subscription) = &self.subscription else { return };
-        if is_owed && is_due {
-            let credit = Credit { subscription: subscription.id, messages: self.owed_messages, bytes: self.owed_bytes };
-            (self.owed_messages, self.owed_bytes) = (0, 0);
-            self.client.link.credit(&credit);
-        }
-    }
-
-    /// Opens the subscription, again after a lost connection. What is held stays held: leases belong to their ids, not to the
-    /// connection. Those of an earlier start of the server are over; one that ended otherwise is found out by extending it.
-    fn resubscribe(&mut self, connected: Result<u64>) {
-        let start_number = match connected {
-            Ok(start_number) => start_number,
-            Err(error) => return self.fail(error),
-        };
-        let numbers: Vec<u64> = self.leases.keys().copied().collect();
-        let is_restarted = self.start_number.replace(start_number).is_some_and(|before| before != start_number);
-        for number in numbers {
-            match is_restarted {
-                true => self.lose(number, |_| true),
-                false if self.options.auto_extend => self.extend(number, self.options.lease, None),
-                false => (),
-            }
-        }
-        let held_bytes = self.leases.values().map(|lease| lease.bytes).fold(0, u32::saturating_add);
-        let call = Subscribe {
-            request: self.options.request.clone(),
-            credit_messages: self.options.prefetch.saturating_sub(self.open),
-            credit_bytes: self.options.prefetch_bytes.saturating_sub(held_bytes),
-        };
-        (self.owed_messages, self.owed_bytes) = (0, 0);
-        // Every delivery has a message and thus uses credit; the rest is for notices.
-        match self.client.link.subscribe(&call, self.options.prefetch as usize + 64) {
-            Ok(subscription) => self.subscription = Some(subscription),
-            Err(error) => self.subscription_refused(error),
-        }
-    }
-}
-
-/// The next frame of a subscription; `None` if there is none, or if it ended with its connection.
-async fn next_frame(subscription: &mut Option<SubscriptionFrames>) -> Option<Frame> {
-    match subscription {
-        Some(subscription) => subscription.frames.recv().await,
-        None => None,
-    }
-}
-
-/// Waits for a connection. Returns the server's start number.
-async fn wait_connected(client: &Client) -> Result<u64> {
-    let mut status = client.link.status();
-    loop {
-        match &*status.borrow_and_update() {
-            Status::Connected(hello) => return Ok(hello.start_number),
-            Status::Closed(error) => return Err(error.clone()),
-            Status::Disconnected => (),
-        }
-        status.changed().await.map_err(|_| Error::closed())?;
-    }
-}
-
-/// What the deliveries of a claim share, and its messages with their delivery counts.
-fn open_claim(key: ClaimKey, claim: WireClaim, lease_id: &str) -> Result<(Arc<ClaimInfo>, Vec<StoredMessage>)> {
-    let mut messages = messages_of(claim.batches)?;
-    if let Some(first) = messages.first_mut() {
-        first.delivery_count = first.delivery_count.max(claim.delivery_count);
-    }
-    messages.iter_mut().for_each(|message| message.delivery_count = message.delivery_count.max(1));
-    let info = ClaimInfo {
-        key,
-        queue: claim.queue,
-        partition: claim.partition,
-        partition_id: claim.partition_id,
-        lease_id: lease_id.to_owned(),
-        last_error: claim.last_error,
-        is_lost: AtomicBool::new(false),
-    };
-    Ok((Arc::new(info), messages))
 }

@@ -100,12 +100,11 @@ impl Link {
 
     /// Sends a request; `answer` is called once with the response frame or the error, from the link's task. Returns its id.
     pub fn call_later<C: Call>(&self, call: &C, is_repeatable: bool, answer: Answer) -> Result<CallId> {
-        let mut table = self.shared.table();
-        let id = table.next_call_id();
+        let id = self.shared.table().next_call_id();
+        // Encoded between the two locks: a large push holds nobody up.
         let frame = encode_call(call, id.wire());
         self.check_length(frame.len())?;
-        table.add_call(id, frame.into_pieces(), is_repeatable, answer)?;
-        drop(table);
+        self.shared.table().add_call(id, frame.into_pieces(), is_repeatable, answer)?;
         self.shared.work.notify_one();
         Ok(id)
     }

@@ -163,6 +163,40 @@ async fn dropping_the_last_client_ends_the_connection() {
     assert!(peer.is_closed().await);
 }
 
+#[tokio::test]
+async fn a_client_speaks_over_tcp() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (read, write) = stream.into_split();
+        let mut reader = crate::net::FrameReader::new(read, crate::net::ReadPace::default());
+        let mut writer = crate::net::FrameWriter::new(write, Duration::from_secs(5));
+        reader.read().await.unwrap().unwrap();
+        let limits = Limits { frame_bytes: 4096, message_bytes: 1, in_flight: 1 };
+        let (server_name, capabilities) = ("tcp".to_owned(), 0);
+        let hello = HelloReply { version: 1, server_name, capabilities, limits, node_id: 0, start_number: 1, epoch: 0 };
+        writer.send(Response::Hello(hello).encode(1, false)).await.unwrap();
+        let ping = reader.read().await.unwrap().unwrap();
+        writer.send(Response::Ping(Pong { nonce: 1, time_us: 0 }).encode(ping.correlation_id, false)).await.unwrap();
+        assert!(reader.read().await.unwrap().is_none());
+    });
+    let client = Client::builder(format!("fanlog://{address}")).connect().await.unwrap();
+    client.ping().await.unwrap();
+    client.close().await;
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_connection_names_the_address() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = Client::builder(address.to_string()).connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connect);
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_over_the_servers_limit_is_not_sent() {
     let (_server, _peer, client) = Server::connected().await;

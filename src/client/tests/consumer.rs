@@ -168,23 +168,28 @@ async fn credit_comes_back_as_messages_are_settled_and_never_more() {
     assert_eq!(given, 2);
 }
 
+/// Handlers held more than half of the prefetch, the stream had run dry, and what was settled was too little to be told to the
+/// server: it waited for credit, and the application for messages.
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_waits_with_messages_in_hand_gets_the_credit_that_is_left() {
+async fn a_stream_that_ran_dry_gets_credit_for_each_message_that_is_settled() {
     let (_server, mut peer, client) = Server::connected().await;
-    let (mut consumer, id) = open(&mut peer, billing(&client).prefetch(10)).await;
-    peer.reply_more(id, delivery("1-1", vec![claim(5, 0, &["a", "b"])])).await;
-    let first = take(&mut consumer).await;
-    let _held = take(&mut consumer).await;
-    let _settled = first.ack();
-    // One of ten is less than half, and one is still held; but nothing is left to read.
+    let (mut consumer, id) = open(&mut peer, billing(&client).prefetch(4)).await;
+    peer.reply_more(id, delivery("1-1", vec![claim(5, 0, &["a", "b", "c", "d"])])).await;
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(take(&mut consumer).await);
+    }
     let reading = tokio::spawn(async move { consumer.next().await.is_some() });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let _settled = held.remove(0).ack();
     let credit = loop {
         if let (_, Request::Credit(credit)) = peer.request().await {
             break credit;
         }
     };
     assert_eq!(credit.messages, 1);
-    reading.abort();
+    peer.reply_more(id, delivery("1-2", vec![claim(6, 0, &["e"])])).await;
+    assert!(reading.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
