@@ -46,6 +46,7 @@ const KEYS: &[Key] = &[
     key("pending_bytes_max", "268435456", "bytes that may wait for a commit"),
     key("message_bytes_max", "16777216", "largest message"),
     key("push_bytes_max", "33554432", "largest push"),
+    key("push_messages_max", "1048576", "messages of a push at most"),
     key("queues_max", "10000", "queues at most"),
     key("groups_max", "1000", "groups of a queue at most"),
     key("partition_cleanup_days", "30", "days that an empty partition must be idle before it goes"),

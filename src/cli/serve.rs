@@ -86,6 +86,7 @@ impl ServePlan {
             pending_bytes_max: config.get("pending_bytes_max")?,
             message_bytes_max: config.get("message_bytes_max")?,
             push_bytes_max: config.get("push_bytes_max")?,
+            push_messages_max: config.get("push_messages_max")?,
             queues_max: config.get("queues_max")?,
             groups_max: config.get("groups_max")?,
             partition_cleanup_days: config.get("partition_cleanup_days")?,

@@ -22,6 +22,7 @@ pub struct EngineOptions {
     pub push_bytes_max: usize,
     pub queues_max: usize,
     pub groups_max: usize,
+    pub push_messages_max: usize,
     /// Days that an empty partition must be idle before it goes.
     pub partition_cleanup_days: u32,
     /// Milliseconds between retention sweeps.
@@ -37,6 +38,7 @@ impl Default for EngineOptions {
             push_bytes_max: 32 << 20,
             queues_max: 10_000,
             groups_max: 1_000,
+            push_messages_max: 1 << 20,
             partition_cleanup_days: 30,
             retention_interval_ms: 5_000,
         }
@@ -115,6 +117,9 @@ impl Engine {
 
     /// Never waits for messages (it may wait for one commit when it registers a group). An empty reply has no claims.
     pub fn pop(&self, request: &PopRequest, now: Now) -> Result<PopReply> {
+        todo!()
+    }
+    pub fn submit_pop(&self, request: &PopRequest, now: Now, done: Box<dyn FnOnce(Result<PopReply>) + Send>) {
         todo!()
     }
     /// `wake` is called (from any thread, quickly, perhaps without need) whenever messages may have become claimable for such a pop.

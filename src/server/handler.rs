@@ -21,7 +21,7 @@ use super::lease::UnsentLease;
 use super::outbox::{Outbox, Outgoing};
 use super::session::error_frame;
 use super::subscription::{Control, Subscription};
-use super::waiting::{has_news, wait_for_fetch, wait_for_pop};
+use super::waiting::{Started, has_news, wait_for_fetch, wait_for_pop};
 
 /// Serves the requests of one connection.
 pub(super) struct Handler {
@@ -134,7 +134,15 @@ impl Handler {
 
     fn pop(&self, pop: Pop, reply_to: ReplyTo, tasks: &mut JoinSet<()>) {
         let engine = &self.shared.engine;
-        let attempt = self.reading().and_then(|()| engine.pop(&pop.request, Now::read()));
+        let attempt = match self.reading().map(|()| Started::new(engine, &pop.request)) {
+            Err(error) => Err(error),
+            Ok(Started::Answered(result)) => result,
+            Ok(committing) => {
+                let (engine, outbox) = (engine.clone(), self.outbox.clone());
+                tasks.spawn(async move { outbox.push(reply_to.encode_pop(committing.finish().await, &engine)) });
+                return;
+            }
+        };
         let is_answer = pop.wait_ms == 0 || !matches!(&attempt, Ok(reply) if reply.claims.is_empty());
         let slot = if is_answer { Ok(None) } else { self.wait_slot().map(Some) };
         match slot {

@@ -18,7 +18,7 @@ use super::budget::WaitSlot;
 use super::lease::UnsentLease;
 use super::outbox::{Outbox, Outgoing};
 use super::session::error_frame;
-use super::waiting::{stopping_error, wake};
+use super::waiting::{Started, stopping_error, wake};
 
 /// What the connection tells a subscription's task.
 pub(super) struct Control {
@@ -152,7 +152,7 @@ impl Subscription {
                 self.outbox.push(Response::Unsubscribe(Done {}).encode(asked_by, false));
                 return Ok(());
             }
-            let attempt = self.deliver(request, control)?;
+            let attempt = self.deliver(request, control).await?;
             if attempt == Attempt::Sent {
                 silent_until = Instant::now() + heartbeat;
                 tokio::task::consume_budget().await;
@@ -172,7 +172,7 @@ impl Subscription {
     }
 
     /// Sends what is claimable now, as far as credit and room reach.
-    fn deliver(&self, request: &PopRequest, control: &Control) -> Result<Attempt, Error> {
+    async fn deliver(&self, request: &PopRequest, control: &Control) -> Result<Attempt, Error> {
         let Some(request) = control.allowance().bound(request) else { return Ok(Attempt::Nothing) };
         if self.shared.stopping.is_cancelled() {
             return Err(stopping_error());
@@ -183,7 +183,7 @@ impl Subscription {
         if self.shared.outgoing.is_used_up() {
             return Ok(Attempt::ServerFull);
         }
-        let reply = self.shared.engine.pop(&request, Now::read())?;
+        let reply = Started::new(&self.shared.engine, &request).finish().await?;
         if reply.claims.is_empty() {
             return Ok(Attempt::Nothing);
         }
