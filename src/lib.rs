@@ -4,6 +4,8 @@
 
 pub mod codec;
 pub mod engine;
+pub mod filter;
 pub mod format;
 pub mod model;
 pub mod record;
+pub mod storage;

@@ -189,6 +189,18 @@ impl From<crate::record::NameError> for Error {
     }
 }
 
+impl From<crate::record::AttributeError> for Error {
+    fn from(error: crate::record::AttributeError) -> Self {
+        Self::new(ErrorCode::BadAttribute, error.to_string())
+    }
+}
+
+impl From<crate::filter::FilterError> for Error {
+    fn from(error: crate::filter::FilterError) -> Self {
+        Self::new(ErrorCode::BadFilter, error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,6 +87,8 @@ pub struct BatchHeader {
     pub uncompressed_length: u32,
     /// 0 = plain, 1 = zstd.
     pub codec: u8,
+    /// Whether a message of it has a transaction id of its own.
+    pub has_ids: bool,
 }
 
 impl BatchHeader {
@@ -143,6 +145,7 @@ impl RecordHeader {
         bytes.put_u32(batch.index_length);
         bytes.put_u32(batch.uncompressed_length);
         bytes.put_u8(batch.codec);
+        bytes.put_u8(u8::from(batch.has_ids));
         finish(bytes)
     }
 
@@ -225,6 +228,7 @@ fn decode_batch(reader: &mut Reader<'_>, header: &RecordHeader) -> Result<BatchH
         index_length: reader.u32()?,
         uncompressed_length: reader.u32()?,
         codec: reader.u8()?,
+        has_ids: reader.u8()? & 1 != 0,
     };
     if batch.count == 0 {
         return Err(HeaderError::Field("count"));
@@ -289,6 +293,7 @@ mod tests {
             index_length: 20,
             uncompressed_length: 64,
             codec: 1,
+            has_ids: true,
         }
     }
 

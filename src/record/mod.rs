@@ -9,11 +9,14 @@ mod derived_id;
 mod header;
 mod message;
 mod name;
+mod number;
 mod stored;
 
 pub use annex::{Annex, Matches, ProducerMark};
-
-pub use attributes::{AttributeError, Attributes, Number, Value};
+pub(crate) use attributes::RawValue;
+pub use attributes::{
+    ATTRIBUTES_MAX, AttributeError, Attributes, AttributesRef, KEY_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueRef,
+};
 pub use block::{
     BLOCK_BYTES_MAX, BatchBuilder, BlockError, CODEC_PLAIN, CODEC_ZSTD, IndexEntry, IndexWalk, TRANSACTION_ID_BYTES_MAX,
 };
@@ -24,6 +27,7 @@ pub use header::{
 };
 pub use message::Message;
 pub use name::{DEFAULT_PARTITION, NAME_BYTES_MAX, NameError, check_name};
+pub use number::{Decimal, NUMBER_BYTES_MAX, NUMBER_DIGITS_MAX, NUMBER_EXPONENT_MAX, Number, NumberError, NumberRef};
 pub use stored::{BatchError, OpenBatch, StoredBatch};
 
 /// Counts messages inside one partition, from 0. Never given twice; a reader must not rely on offsets being dense.

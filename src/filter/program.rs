@@ -1,0 +1,111 @@
+//! The compiled filter: a flat list of conditions, each with the step to go to when it holds and when it does not.
+//!
+//! `AND`, `OR` and `NOT` are in the jumps alone, so evaluating is a walk forward along conditions that never comes back, never
+//! allocates and stops as soon as the answer is known.
+
+use crate::record::{AttributesRef, Decimal, RawValue};
+
+use super::tree::{Condition, Literal, NumberLiteral, Order, Test, Tree};
+
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    /// In reverse: the program starts at the last step and jumps go down.
+    steps: Vec<Step>,
+    start: Target,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    key: Box<[u8]>,
+    check: Check,
+    then: Target,
+    otherwise: Target,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Done(bool),
+    Step(usize),
+}
+
+/// A [`Test`] in the form in which it is evaluated; `!=` has become `=` with its jumps exchanged.
+#[derive(Debug, Clone)]
+enum Check {
+    Present,
+    Text(Box<[u8]>),
+    Prefix(Box<[u8]>),
+    Suffix(Box<[u8]>),
+    Equal(NumberLiteral),
+    Order(Order, NumberLiteral),
+}
+
+impl Program {
+    pub(super) fn compile(tree: Option<&Tree>) -> Self {
+        let mut program = Self { steps: Vec::new(), start: Target::Done(true) };
+        if let Some(tree) = tree {
+            program.start = program.add(tree, Target::Done(true), Target::Done(false));
+        }
+        program
+    }
+
+    pub(super) fn matches(&self, attributes: AttributesRef<'_>) -> bool {
+        let mut target = self.start;
+        loop {
+            let step = match target {
+                Target::Done(answer) => return answer,
+                Target::Step(index) => &self.steps[index],
+            };
+            let holds = attributes.find(&step.key).is_some_and(|value| step.check.holds(value));
+            target = if holds { step.then } else { step.otherwise };
+        }
+    }
+
+    /// Adds the steps of a tree, later parts first because earlier ones jump to them, and gives where it starts.
+    fn add(&mut self, tree: &Tree, then: Target, otherwise: Target) -> Target {
+        match tree {
+            Tree::Condition(condition) => self.add_condition(condition, then, otherwise),
+            Tree::Not(part) => self.add(part, otherwise, then),
+            Tree::And(parts) => parts.iter().rev().fold(then, |next, part| self.add(part, next, otherwise)),
+            Tree::Or(parts) => parts.iter().rev().fold(otherwise, |next, part| self.add(part, then, next)),
+        }
+    }
+
+    fn add_condition(&mut self, condition: &Condition, then: Target, otherwise: Target) -> Target {
+        let (then, otherwise) = match condition.test {
+            Test::IsNot(_) => (otherwise, then),
+            _ => (then, otherwise),
+        };
+        let check = match &condition.test {
+            Test::Present => Check::Present,
+            Test::Is(Literal::String(text)) | Test::IsNot(Literal::String(text)) => Check::Text(text.as_bytes().into()),
+            Test::Is(Literal::Number(number)) | Test::IsNot(Literal::Number(number)) => Check::Equal(number.clone()),
+            Test::Order(order, number) => Check::Order(*order, number.clone()),
+            Test::HasPrefix(text) => Check::Prefix(text.as_bytes().into()),
+            Test::HasSuffix(text) => Check::Suffix(text.as_bytes().into()),
+        };
+        self.steps.push(Step { key: condition.key.as_bytes().into(), check, then, otherwise });
+        Target::Step(self.steps.len() - 1)
+    }
+}
+
+impl Check {
+    /// A value of the other type fails every check but presence. Both sides are valid UTF-8, where bytes start or end a text
+    /// exactly when code points do.
+    fn holds(&self, value: RawValue<'_>) -> bool {
+        match self {
+            Self::Present => true,
+            Self::Text(text) => !value.is_number && *value.bytes == **text,
+            Self::Prefix(text) => !value.is_number && value.bytes.starts_with(text),
+            Self::Suffix(text) => !value.is_number && value.bytes.ends_with(text),
+            Self::Equal(number) => compare(value, number).is_some_and(std::cmp::Ordering::is_eq),
+            Self::Order(order, number) => compare(value, number).is_some_and(|ordering| order.allows(ordering)),
+        }
+    }
+}
+
+fn compare(value: RawValue<'_>, literal: &NumberLiteral) -> Option<std::cmp::Ordering> {
+    if !value.is_number {
+        return None;
+    }
+    Decimal::parse(value.bytes).ok().map(|decimal| decimal.compare(literal.decimal()))
+}

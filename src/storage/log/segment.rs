@@ -1,0 +1,370 @@
+//! One segment as readers see it: the published part of its file, and its index.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use bytes::Bytes;
+
+use crate::format::index::{Damage, IndexedBatch, SealedIndex};
+use crate::format::{Lsn, lsn, names};
+use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
+use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind};
+use crate::storage::map::Map;
+
+use super::LogError;
+use super::ram_index::RamIndex;
+use super::scan::{self, Found};
+
+/// One segment of a log.
+#[derive(Debug)]
+pub struct Segment {
+    dir: Arc<dyn Dir>,
+    incarnation: u64,
+    number: u32,
+    capacity: u64,
+    /// Readers take slices only before this position; it is stored (Release) after the bytes before it are what the queue's mode
+    /// calls committed.
+    end: AtomicU32,
+    newest_at_us: AtomicU64,
+    last_crc: AtomicU32,
+    map: Mutex<Option<Map>>,
+    index: RwLock<Index>,
+    was_used: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+enum Index {
+    /// In memory: the segment grows, or its index file is not written yet.
+    Growing(Arc<RwLock<RamIndex>>),
+    /// The index file, mapped.
+    Sealed(SealedIndex),
+    /// The index file has not been opened since start, or was let go.
+    Unopened,
+}
+
+impl Segment {
+    /// A segment with an index in memory.
+    pub(super) fn growing(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32) -> Self {
+        Self::with_index(dir, incarnation, number, capacity, end, Index::Growing(Arc::default()))
+    }
+
+    /// A sealed segment whose index file will be opened when it is wanted.
+    pub(super) fn sealed(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32) -> Self {
+        Self::with_index(dir, incarnation, number, capacity, end, Index::Unopened)
+    }
+
+    fn with_index(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32, index: Index) -> Self {
+        Self {
+            dir,
+            incarnation,
+            number,
+            capacity,
+            end: AtomicU32::new(end),
+            newest_at_us: AtomicU64::new(0),
+            last_crc: AtomicU32::new(0),
+            map: Mutex::new(None),
+            index: RwLock::new(index),
+            was_used: AtomicBool::new(true),
+        }
+    }
+
+    /// The segment's number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes that its file takes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Where its published records end.
+    pub fn end(&self) -> u32 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Time of its newest record, microseconds since the Unix epoch; 0 if none is known.
+    pub fn newest_at_us(&self) -> u64 {
+        self.newest_at_us.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn publish(&self, end: u32, last_crc: u32, newest_at_us: u64) {
+        self.newest_at_us.fetch_max(newest_at_us, Ordering::Relaxed);
+        self.last_crc.store(last_crc, Ordering::Relaxed);
+        self.end.store(end, Ordering::Release);
+    }
+
+    /// The log address of a position in it.
+    pub fn lsn(&self, position: u32) -> Lsn {
+        lsn(self.number, position)
+    }
+
+    /// The bytes `[position, position + length)` of the published part.
+    pub fn bytes(&self, position: u32, length: u32) -> Result<Bytes, LogError> {
+        let end = u64::from(position) + u64::from(length);
+        if end > u64::from(self.end()) {
+            return Err(LogError::BeyondEnd { segment: self.number, position });
+        }
+        self.slice(u64::from(position), end)
+    }
+
+    /// Bytes of the whole file, published or not: for recovery and verification, when nobody writes.
+    pub(super) fn slice(&self, start: u64, end: u64) -> Result<Bytes, LogError> {
+        let map = self.map()?;
+        map.slice(start..end).ok_or(LogError::BeyondEnd { segment: self.number, position: start as u32 })
+    }
+
+    fn map(&self) -> Result<Map, LogError> {
+        self.was_used.store(true, Ordering::Relaxed);
+        let mut slot = lock(&self.map);
+        if let Some(map) = slot.as_ref().filter(|map| !map.is_faulted()) {
+            return Ok(map.clone());
+        }
+        let file = self.dir.open(&names::segment(self.number), Access::Read)?;
+        // A file cut short is mapped as far as it goes: what is there can be served.
+        let length = file.length()?.min(self.capacity);
+        let map = file.map(length)?;
+        *slot = Some(map.clone());
+        Ok(map)
+    }
+
+    /// Lets go of maps that nobody used since the last call. Slices in flight keep theirs.
+    pub(super) fn release_unused(&self) {
+        if self.was_used.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        *lock(&self.map) = None;
+        let mut index = write(&self.index);
+        if matches!(*index, Index::Sealed(_)) {
+            *index = Index::Unopened;
+        }
+    }
+
+    /// The record of an indexed batch, verified to be the one that the index means.
+    pub fn batch(&self, entry: &IndexedBatch) -> Result<Bytes, LogError> {
+        let bytes = self.bytes(entry.position, entry.length)?;
+        let damaged = |reason: String| LogError::Damaged { segment: self.number, position: entry.position, reason };
+        let (header, batch, _) = RecordHeader::decode(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let is_it = header.incarnation == self.incarnation
+            && header.lsn == self.lsn(entry.position)
+            && header.length == entry.length
+            && batch.is_some_and(|batch| {
+                batch.partition == entry.partition && batch.base_offset == entry.base_offset && batch.count == entry.count
+            });
+        if !is_it {
+            return Err(damaged("another record lies where the index says".to_owned()));
+        }
+        if crc32fast::hash(&bytes[header.header_length()..]) != header.body_crc {
+            return Err(damaged("checksum of the batch is wrong".to_owned()));
+        }
+        Ok(bytes)
+    }
+
+    /// As [`Segment::batch`], parsed.
+    pub fn stored_batch(&self, entry: &IndexedBatch) -> Result<StoredBatch, LogError> {
+        StoredBatch::parse(self.batch(entry)?).map_err(|error| LogError::Damaged {
+            segment: self.number,
+            position: entry.position,
+            reason: error.to_string(),
+        })
+    }
+
+    /// Visits, in order, the partition's batches that end behind `from` and of which the group takes something, until the visitor
+    /// says no. Returns whether it may go on in the next segment.
+    pub fn visit(
+        &self,
+        partition: PartitionId,
+        from: Offset,
+        group: Option<GroupId>,
+        visit: &mut dyn FnMut(IndexedBatch) -> bool,
+    ) -> Result<bool, LogError> {
+        match self.index()? {
+            Index::Growing(index) => Ok(read(&index).visit(partition, from, group, visit)),
+            Index::Sealed(index) => Ok(visit_sealed(&index, partition, from, group, visit)),
+            Index::Unopened => Ok(true),
+        }
+    }
+
+    /// Batches and message indexes of own transaction ids that hash to `hash`.
+    pub fn ids(&self, hash: u64) -> Result<Vec<(IndexedBatch, u32)>, LogError> {
+        Ok(match self.index()? {
+            Index::Growing(index) => read(&index).ids(hash).collect(),
+            Index::Sealed(index) => index.ids(hash).map(|id| (index.batch(id.batch as usize), id.message)).collect(),
+            Index::Unopened => Vec::new(),
+        })
+    }
+
+    /// Every batch, in no particular order.
+    pub fn all_batches(&self) -> Result<Vec<IndexedBatch>, LogError> {
+        Ok(match self.index()? {
+            Index::Growing(index) => {
+                let index = read(&index);
+                (0..index.batch_count() as u32).filter_map(|at| index.batch(at)).collect()
+            }
+            Index::Sealed(index) => (0..index.batch_count()).map(|at| index.batch(at)).collect(),
+            Index::Unopened => Vec::new(),
+        })
+    }
+
+    /// Damaged ranges that a scan of the segment found.
+    pub fn damage(&self) -> Result<Vec<Damage>, LogError> {
+        Ok(match self.index()? {
+            Index::Growing(index) => read(&index).damage().to_vec(),
+            Index::Sealed(index) => index.damage(),
+            Index::Unopened => Vec::new(),
+        })
+    }
+
+    /// The growing index, to append to; `None` if the segment is sealed.
+    pub(super) fn growing_index(&self) -> Option<Arc<RwLock<RamIndex>>> {
+        match &*read(&self.index) {
+            Index::Growing(index) => Some(Arc::clone(index)),
+            _ => None,
+        }
+    }
+
+    /// Opens the index; makes it again from the segment if it is missing or wrong.
+    fn index(&self) -> Result<Index, LogError> {
+        self.was_used.store(true, Ordering::Relaxed);
+        {
+            let index = read(&self.index);
+            if !matches!(*index, Index::Unopened) {
+                return Ok(index.clone());
+            }
+        }
+        let mut slot = write(&self.index);
+        if matches!(*slot, Index::Unopened) {
+            *slot = match self.open_index_file()? {
+                Some(index) => Index::Sealed(index),
+                None => Index::Growing(Arc::new(RwLock::new(self.rebuild_index()?))),
+            };
+        }
+        Ok(slot.clone())
+    }
+
+    fn open_index_file(&self) -> Result<Option<SealedIndex>, LogError> {
+        let file = match self.dir.open(&names::index(self.number), Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = read_or_map(file.as_ref())?;
+        let index = SealedIndex::parse(bytes, self.incarnation).ok();
+        Ok(index.filter(|index| index.segment() == self.number && index.end() == self.end()))
+    }
+
+    fn rebuild_index(&self) -> Result<RamIndex, LogError> {
+        let mut index = RamIndex::default();
+        scan::sealed(self, self.incarnation, self.end(), |found| match found {
+            Found::Record(record) => index_record(&mut index, &record),
+            Found::Damage(damage) => index.push_damage(damage),
+        })?;
+        Ok(index)
+    }
+
+    /// Writes the index file, if the index is in memory, and lets the memory go. Only for a segment that no longer grows.
+    pub(super) fn seal_index(&self) -> Result<(), LogError> {
+        let Some(growing) = self.growing_index() else { return Ok(()) };
+        let bytes = {
+            let last_crc = self.last_crc.load(Ordering::Relaxed);
+            read(&growing).content(self.incarnation, self.number, self.end(), last_crc, self.newest_at_us()).encode()
+        };
+        let name = names::index(self.number);
+        replace_file(self.dir.as_ref(), &name, &bytes)?;
+        *write(&self.index) = Index::Unopened;
+        Ok(())
+    }
+}
+
+/// Puts one record into a growing index.
+pub(super) fn index_record(index: &mut RamIndex, record: &scan::Record) {
+    let Some(batch) = record.batch else { return };
+    let stored = StoredBatch::parse(record.bytes.clone());
+    let annex = stored.as_ref().ok().and_then(|stored| stored.annex().ok()).unwrap_or_default();
+    let ids = if batch.has_ids { stored.map(|stored| own_ids(&stored)).unwrap_or_default() } else { Vec::new() };
+    let entry = IndexedBatch {
+        base_offset: batch.base_offset,
+        created_at_us: record.header.created_at_us,
+        position: record.position,
+        length: record.header.length,
+        count: batch.count,
+        partition: batch.partition,
+    };
+    index.push(entry, &annex.matches, &ids);
+}
+
+/// Hashes of the own transaction ids in a batch, with their messages' indexes.
+fn own_ids(stored: &StoredBatch) -> Vec<(u64, u32)> {
+    let Ok(open) = stored.open() else { return Vec::new() };
+    let Ok(entries) = open.entries() else { return Vec::new() };
+    let partition = stored.batch().partition;
+    (0u32..)
+        .zip(entries)
+        .filter_map(|(at, entry)| {
+            let id = entry.ok()?.transaction_id?;
+            Some((crate::format::index::id_hash(partition, id.as_bytes()), at))
+        })
+        .collect()
+}
+
+fn visit_sealed(
+    index: &SealedIndex,
+    partition: PartitionId,
+    from: Offset,
+    group: Option<GroupId>,
+    visit: &mut dyn FnMut(IndexedBatch) -> bool,
+) -> bool {
+    let mut range = index.find(partition, from);
+    let named = group.and_then(|group| index.group(group));
+    while let Some(at) = match named {
+        Some(named) => index.next_taken(named, range.clone()),
+        None => (!range.is_empty()).then_some(range.start),
+    } {
+        if !visit(index.batch(at)) {
+            return false;
+        }
+        range.start = at + 1;
+    }
+    true
+}
+
+/// Maps a whole file, or reads it when no more maps are to be had.
+fn read_or_map(file: &dyn crate::storage::disk::File) -> Result<Bytes, DiskError> {
+    let length = file.length()?;
+    match file.map(length) {
+        Ok(map) => Ok(map.slice(0..length).unwrap_or_default()),
+        Err(error) if error.kind == DiskErrorKind::Memory => {
+            let mut bytes = vec![0; length as usize];
+            file.read_exact_at(&mut bytes, 0)?;
+            Ok(Bytes::from(bytes))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a file whole or not at all, durably.
+pub(super) fn replace_file(dir: &dyn Dir, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    let temporary = names::temporary(name);
+    match dir.remove(&temporary) {
+        Ok(()) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error),
+    }
+    let file = dir.create(&temporary)?;
+    file.write_at(bytes, 0)?;
+    file.sync_data()?;
+    dir.rename(&temporary, name)?;
+    dir.sync()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
