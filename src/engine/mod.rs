@@ -198,6 +198,12 @@ impl Engine {
         todo!()
     }
 
+    // WANTED: changes where a group starts in partitions that it has no cursor in yet, in every queue that has the group;
+    // cursors that exist stay. Says in how many queues.
+    pub fn set_start(&self, group: &str, start: Start, now: Now) -> Result<u32> {
+        todo!()
+    }
+
     /// Every group of a queue with its lag.
     pub fn progress(&self, queue: &str, now: Now) -> Result<Vec<GroupProgress>> {
         todo!()
