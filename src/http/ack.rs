@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_batch_reads_what_clients_send() {
-        let text = br#"{"acknowledgments":[{"transactionId":"a","partitionId":"p","status":null},{"offset":7}],"consumerGroup":"g"}"#;
+        let text =
+            br#"{"acknowledgments":[{"transactionId":"a","partitionId":"p","status":null},{"offset":7}],"consumerGroup":"g"}"#;
         let batch: Batch<'_> = json::parse(text).unwrap();
         assert_eq!(batch.acknowledgments[1].offset, Some(7));
         assert_eq!(batch.consumer_group.as_deref(), Some("g"));

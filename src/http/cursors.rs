@@ -295,7 +295,9 @@ mod tests {
         assert_eq!(target(r#"{"timestamp":"1970-01-01T00:00:00Z"}"#), Ok(SeekTarget::Time(0)));
         assert_eq!(target(r#"{"offset":0,"preview":true}"#), Ok(SeekTarget::Offset(0)));
         assert_eq!(target(r#"{"shift":-5,"toEnd":false}"#), Ok(SeekTarget::Shift(-5)));
-        for bad in ["{}", r#"{"position":"earliest"}"#, r#"{"toEnd":true,"offset":1}"#, r#"{"timestamp":"soon"}"#, r#"{"offset":-1}"#] {
+        for bad in
+            ["{}", r#"{"position":"earliest"}"#, r#"{"toEnd":true,"offset":1}"#, r#"{"timestamp":"soon"}"#, r#"{"offset":-1}"#]
+        {
             assert_eq!(target(bad).unwrap_err().status, 400, "{bad}");
         }
     }

@@ -73,7 +73,8 @@ pub(super) async fn list(State(gateway): State<Arc<Gateway>>, params: Params) ->
                 let incarnation = shared.engine.queue(&letter.queue).map_or(0, |info| info.incarnation);
                 opened.push((letter, incarnation, plain(&shared, letter)?));
             }
-            let messages: Vec<_> = opened.iter().map(|(letter, incarnation, payload)| row(letter, *incarnation, payload)).collect();
+            let messages: Vec<_> =
+                opened.iter().map(|(letter, incarnation, payload)| row(letter, *incarnation, payload)).collect();
             let pagination = json!({ "limit": limit, "offset": skip, "available": available });
             Ok(json::ok(&Listing { total: messages.len(), messages, pagination }))
         })
@@ -150,17 +151,20 @@ async fn with_message<T: Send + 'static>(
 }
 
 /// `DELETE /api/v1/messages/{partition_id}/{transaction_id}`: deletes the dead letter that was the message.
-pub(super) async fn delete_message(State(gateway): State<Arc<Gateway>>, Names(names): Names<(String, String)>) -> Result<Response> {
+pub(super) async fn delete_message(
+    State(gateway): State<Arc<Gateway>>,
+    Names(names): Names<(String, String)>,
+) -> Result<Response> {
     let (partition_id, transaction_id) = names.clone();
-    with_message(&gateway, names, |engine, letter| {
-        Ok(engine.delete_dead_letter(&letter.queue, letter.id, Now::read())?)
-    })
-    .await?;
+    with_message(&gateway, names, |engine, letter| Ok(engine.delete_dead_letter(&letter.queue, letter.id, Now::read())?)).await?;
     Ok(json::ok(&json!({ "success": true, "partitionId": partition_id, "transactionId": transaction_id, "deleted": true })))
 }
 
 /// `POST /api/v1/messages/{partition_id}/{transaction_id}/retry`: replays the dead letter that was the message.
-pub(super) async fn retry_message(State(gateway): State<Arc<Gateway>>, Names(names): Names<(String, String)>) -> Result<Response> {
+pub(super) async fn retry_message(
+    State(gateway): State<Arc<Gateway>>,
+    Names(names): Names<(String, String)>,
+) -> Result<Response> {
     let (partition_id, transaction_id) = names.clone();
     let mut answer = with_message(&gateway, names, |engine, letter| {
         let reply = engine.replay_dead_letter(&letter.queue, letter.id, Now::read())?;

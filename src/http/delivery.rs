@@ -60,7 +60,9 @@ impl http_body::Body for DeliveryBody {
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let length = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(length);
-        if self.rest.is_empty() && let Some(delivery) = self.delivery.take() {
+        if self.rest.is_empty()
+            && let Some(delivery) = self.delivery.take()
+        {
             delivery.delivered();
         }
         Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))

@@ -86,7 +86,8 @@ impl Cipher {
     /// The payload of an envelope. Fails if it was made with another key or changed since.
     pub(super) fn open(&self, envelope: &[u8]) -> Result<Bytes> {
         let key = self.key()?;
-        let failed = || ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "decryption_failed", "a stored payload does not decrypt");
+        let failed =
+            || ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "decryption_failed", "a stored payload does not decrypt");
         let envelope: Envelope = serde_json::from_slice(envelope).map_err(|_| failed())?;
         let nonce = BASE64.decode(envelope.iv).map_err(|_| failed())?;
         if nonce.len() != NONCE_BYTES {

@@ -68,11 +68,7 @@ pub(super) async fn list(State(gateway): State<Arc<Gateway>>, Names(queue): Name
 }
 
 /// `POST /api/v1/queues/{queue}/groups`
-pub(super) async fn create(
-    State(gateway): State<Arc<Gateway>>,
-    Names(queue): Names<String>,
-    body: Raw,
-) -> Result<Response> {
+pub(super) async fn create(State(gateway): State<Arc<Gateway>>, Names(queue): Names<String>, body: Raw) -> Result<Response> {
     let declared: Declaration = json::parse(&body.bytes)?;
     check_name(&declared.name)?;
     let declaration = GroupDeclaration {
@@ -83,8 +79,7 @@ pub(super) async fn create(
         start: declared.start.as_deref().map(start).transpose()?.flatten(),
         shared: declared.shared,
     };
-    let group =
-        gateway.call(move |engine| engine.declare_group(&queue, &declared.name, &declaration, Now::read())).await?;
+    let group = gateway.call(move |engine| engine.declare_group(&queue, &declared.name, &declaration, Now::read())).await?;
     Ok(json::answer(StatusCode::CREATED, &group_json(&group)))
 }
 
@@ -101,10 +96,7 @@ fn start(text: &str) -> Result<Option<Start>> {
 }
 
 /// `GET /api/v1/queues/{queue}/groups/{group}`
-pub(super) async fn get(
-    State(gateway): State<Arc<Gateway>>,
-    Names((queue, group)): Names<(String, String)>,
-) -> Result<Response> {
+pub(super) async fn get(State(gateway): State<Arc<Gateway>>, Names((queue, group)): Names<(String, String)>) -> Result<Response> {
     let found = gateway.call(move |engine| engine.group(&queue, &group)).await?;
     Ok(json::ok(&group_json(&found)))
 }
@@ -165,11 +157,7 @@ pub(super) async fn resume(State(gateway): State<Arc<Gateway>>, names: Names<(St
     switch(&gateway, names, GroupPatch { is_paused: Some(false), ..GroupPatch::default() }).await
 }
 
-async fn switch(
-    gateway: &Arc<Gateway>,
-    Names((queue, group)): Names<(String, String)>,
-    patch: GroupPatch,
-) -> Result<Response> {
+async fn switch(gateway: &Arc<Gateway>, Names((queue, group)): Names<(String, String)>, patch: GroupPatch) -> Result<Response> {
     apply(gateway, queue, group, patch).await
 }
 

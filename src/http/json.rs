@@ -26,7 +26,10 @@ pub(super) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
         Ok(bytes) => answer_bytes(status, Body::from(bytes)),
         Err(error) => {
             tracing::error!("an answer does not serialize: {error}");
-            answer_bytes(StatusCode::INTERNAL_SERVER_ERROR, Body::from(r#"{"success":false,"error":"internal","code":"internal"}"#))
+            answer_bytes(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Body::from(r#"{"success":false,"error":"internal","code":"internal"}"#),
+            )
         }
     }
 }
@@ -192,7 +195,9 @@ mod tests {
             let payload = Payload::of(json.as_bytes());
             assert_eq!((written(&payload).as_str(), payload.encoding()), (json, None));
         }
-        for (bytes, base64) in [(&b""[..], ""), (b"\xff", "/w=="), (b"hello", "aGVsbG8="), (b"{\"a\":", "eyJhIjo="), (b"1 2", "MSAy")] {
+        for (bytes, base64) in
+            [(&b""[..], ""), (b"\xff", "/w=="), (b"hello", "aGVsbG8="), (b"{\"a\":", "eyJhIjo="), (b"1 2", "MSAy")]
+        {
             let payload = Payload::of(bytes);
             assert_eq!((written(&payload), payload.encoding()), (format!("\"{base64}\""), Some(BASE64_MARKER)));
         }

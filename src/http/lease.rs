@@ -23,11 +23,7 @@ struct Extension {
 }
 
 /// `POST /api/v1/lease/{lease}/extend`: 200 also for a lease that is lost.
-pub(super) async fn extend(
-    State(gateway): State<Arc<Gateway>>,
-    Names(lease): Names<String>,
-    body: Raw,
-) -> Result<Response> {
+pub(super) async fn extend(State(gateway): State<Arc<Gateway>>, Names(lease): Names<String>, body: Raw) -> Result<Response> {
     let extension: Extension = json::parse_or_default(&body.bytes)?;
     let seconds = u64::try_from(extension.seconds.unwrap_or(SECONDS_DEFAULT)).unwrap_or(0).clamp(1, SECONDS_MAX);
     let id = lease.clone();

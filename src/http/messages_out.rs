@@ -34,7 +34,8 @@ pub(super) fn write_pop(out: &mut Vec<u8>, delivered: &Delivered<'_>) -> Result<
     let (queue, partition) = first.map_or(("", ""), |claim| (claim.queue.as_str(), claim.partition.as_str()));
     let partition_id = first.map_or_else(String::new, |claim| ids::partition_id(claim.incarnation, claim.partition_id));
     out.extend_from_slice(b"{\"success\":true,");
-    for (key, text) in [("queue", queue), ("partition", partition), ("partitionId", &partition_id), ("leaseId", &reply.lease_id)] {
+    for (key, text) in [("queue", queue), ("partition", partition), ("partitionId", &partition_id), ("leaseId", &reply.lease_id)]
+    {
         write_field(out, key, text);
         out.push(b',');
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -79,7 +79,12 @@ impl Metrics {
         let connections = Gauge::default();
         registry.register("requests", "Requests by route template, method and status", requests.clone());
         registry.register_with_unit("request", "Time to the head of the answer", Unit::Seconds, request_seconds.clone());
-        registry.register_with_unit("push", "Time from a push request to its durable answer", Unit::Seconds, push_seconds.clone());
+        registry.register_with_unit(
+            "push",
+            "Time from a push request to its durable answer",
+            Unit::Seconds,
+            push_seconds.clone(),
+        );
         registry.register_with_unit(
             "delivery",
             "Time from the commit of a claim's first message to its delivery: end to end, waiting for a consumer included",
@@ -222,9 +227,7 @@ const GROUP_GAUGES: &[GroupMetric] = &[
     ("group_oldest_unacked_seconds", "Age of the oldest of them", |group| group.lag_time_us as f64 / 1e6),
     ("group_partitions_with_lag", "Partitions with such messages", |group| group.partitions_with_lag as f64),
     ("group_leases", "Live leases", |group| group.leases as f64),
-    ("group_active", "1 if the group hands out messages", |group| {
-        f64::from(u8::from(group.group.state == GroupState::Active))
-    }),
+    ("group_active", "1 if the group hands out messages", |group| f64::from(u8::from(group.group.state == GroupState::Active))),
 ];
 
 /// The engine's numbers at this moment.

@@ -133,10 +133,7 @@ impl Gateway {
     }
 
     /// Calls the engine from a thread that may wait.
-    async fn call<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Engine) -> model::Result<T> + Send + 'static,
-    ) -> Result<T> {
+    async fn call<T: Send + 'static>(&self, work: impl FnOnce(&Engine) -> model::Result<T> + Send + 'static) -> Result<T> {
         let engine = self.engine.clone();
         self.blocking(move || work(&engine).map_err(ApiError::from)).await
     }

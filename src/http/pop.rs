@@ -37,11 +37,7 @@ const CONFLATION_STEP: u32 = 5_000;
 const CONFLATION_BYTES: u32 = 256 << 20;
 
 /// `GET /api/v1/pop/queue/{queue}`
-pub(super) async fn queue(
-    State(gateway): State<Arc<Gateway>>,
-    Names(queue): Names<String>,
-    params: Params,
-) -> Result<Response> {
+pub(super) async fn queue(State(gateway): State<Arc<Gateway>>, Names(queue): Names<String>, params: Params) -> Result<Response> {
     pop(&gateway, PopSource::Queue(queue), &params).await
 }
 
@@ -190,7 +186,8 @@ async fn take(gateway: &Arc<Gateway>, ask: &Arc<Ask>) -> Result<Option<Response>
     let (shared, ask) = (gateway.clone(), ask.clone());
     gateway
         .blocking(move || {
-            let popped = if ask.is_conflated { newest(&shared.engine, &ask.request) } else { claim(&shared.engine, &ask.request) };
+            let popped =
+                if ask.is_conflated { newest(&shared.engine, &ask.request) } else { claim(&shared.engine, &ask.request) };
             let Some((reply, delivery)) = popped? else { return Ok(None) };
             let out = render(&shared, &ask, &reply)?;
             Ok(Some(json::answer_bytes(StatusCode::OK, delivery.into_body(out))))

@@ -120,10 +120,8 @@ impl<'a> Grouping<'a> {
 
     fn group(&mut self, queue: &str, partition: &str) -> &mut Group {
         // Most requests have one group: look at the last one before hashing.
-        let is_last = self
-            .groups
-            .last()
-            .is_some_and(|group| group.request.queue == queue && group.request.partition == partition);
+        let is_last =
+            self.groups.last().is_some_and(|group| group.request.queue == queue && group.request.partition == partition);
         let at = if is_last {
             self.groups.len() - 1
         } else {
@@ -207,9 +205,9 @@ pub(super) async fn push(State(gateway): State<Arc<Gateway>>, body: Raw) -> Resu
     let mut error = None;
     let mut is_any_done = pending.is_empty();
     for (group, answer) in pending {
-        let answer = answer.await.unwrap_or_else(|_| {
-            Err(model::Error::new(model::ErrorCode::Internal, "the push was given up inside the server"))
-        });
+        let answer = answer
+            .await
+            .unwrap_or_else(|_| Err(model::Error::new(model::ErrorCode::Internal, "the push was given up inside the server")));
         is_any_done |= answer.is_ok();
         render(&gateway.engine, &group, &answer, &mut rows);
         error = error.or(answer.err());

@@ -94,11 +94,7 @@ fn partition_row(queue: &QueueInfo, partition: &PartitionInfo, behind: &Behind) 
 }
 
 /// `GET /api/v1/resources/queues/{queue}/depth`: what a group has before it.
-pub(super) async fn depth(
-    State(gateway): State<Arc<Gateway>>,
-    Names(name): Names<String>,
-    params: Params,
-) -> Result<Response> {
+pub(super) async fn depth(State(gateway): State<Arc<Gateway>>, Names(name): Names<String>, params: Params) -> Result<Response> {
     let group = params.owned("group").unwrap_or_else(|| PRIMARY_GROUP.to_owned());
     let answer = gateway
         .call(move |engine| {

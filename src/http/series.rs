@@ -241,7 +241,8 @@ fn read(engine: &Engine, connections: u64, errors: u64) -> (Sample, Vec<(String,
         let lag = counts.pending + counts.processing;
         server.lag += lag;
         server.lag_time_us = server.lag_time_us.max(counts.lag_time_us);
-        queues.push((queue.name, Sample { at_us, stats: queue.stats, lag, lag_time_us: counts.lag_time_us, ..Sample::default() }));
+        queues
+            .push((queue.name, Sample { at_us, stats: queue.stats, lag, lag_time_us: counts.lag_time_us, ..Sample::default() }));
     }
     queues.sort_by_key(|(_, sample)| std::cmp::Reverse(sample.stats.messages_pushed));
     (server, queues)

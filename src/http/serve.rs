@@ -79,9 +79,9 @@ async fn accept(
 
 async fn session(stream: TcpStream, routes: Router, gateway: Arc<Gateway>, draining: watch::Receiver<bool>) {
     let _counted = gateway.metrics.connection();
-    let options = stream.set_nodelay(true).and_then(|()| {
-        rustix::net::sockopt::set_tcp_user_timeout(&stream, SEND_TIMEOUT_MS).map_err(std::io::Error::from)
-    });
+    let options = stream
+        .set_nodelay(true)
+        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(&stream, SEND_TIMEOUT_MS).map_err(std::io::Error::from));
     if let Err(error) = options {
         tracing::debug!("socket options are not set: {error}");
     }

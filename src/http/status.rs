@@ -145,11 +145,7 @@ fn row(engine: &Engine, queue: &QueueInfo) -> Value {
 }
 
 /// `GET /api/v1/status/queues/{queue}`
-pub(super) async fn queue(
-    State(gateway): State<Arc<Gateway>>,
-    Names(name): Names<String>,
-    params: Params,
-) -> Result<Response> {
+pub(super) async fn queue(State(gateway): State<Arc<Gateway>>, Names(name): Names<String>, params: Params) -> Result<Response> {
     let window = Window::read(&params, Now::read().wall_us)?;
     let series = gateway.series.queues(window.from_us, window.to_us, window.bucket_us).remove(&name).unwrap_or_default();
     let points: Vec<_> = series.iter().map(throughput).collect();

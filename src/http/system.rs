@@ -15,8 +15,7 @@ use super::{Gateway, health, json, series};
 /// `GET /metrics`: Queen's shape.
 pub(super) async fn metrics(State(gateway): State<Arc<Gateway>>) -> Result<Response> {
     let uptime = gateway.started.elapsed().as_secs_f64();
-    let (requests, errors, connections) =
-        (gateway.metrics.requests(), gateway.metrics.errors(), gateway.metrics.connections());
+    let (requests, errors, connections) = (gateway.metrics.requests(), gateway.metrics.errors(), gateway.metrics.connections());
     let stats = gateway.call(|engine| Ok(engine.stats())).await?;
     let cpu_us = series::cpu_us();
     let rates = gateway.series.last_minute();

@@ -1,8 +1,8 @@
 //! Times as clients write and read them: ISO 8601, UTC, microseconds.
 
+use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::Timestamp;
 
 /// A time in microseconds since the Unix epoch as `2026-09-04T10:00:00.000000Z`.
 pub(super) fn iso(microseconds: u64) -> String {

@@ -108,11 +108,7 @@ pub(super) async fn names(State(gateway): State<Arc<Gateway>>, params: Params) -
 }
 
 /// `GET /api/v1/traces/by-name/{name}`: over all queues, newest first.
-pub(super) async fn by_name(
-    State(gateway): State<Arc<Gateway>>,
-    Names(name): Names<String>,
-    params: Params,
-) -> Result<Response> {
+pub(super) async fn by_name(State(gateway): State<Arc<Gateway>>, Names(name): Names<String>, params: Params) -> Result<Response> {
     let (limit, skip) = page(&params)?;
     let events = gateway.call(move |engine| Ok(engine.traces_by_name(&name, skip.saturating_add(limit)))).await?;
     let events: Vec<_> = events.into_iter().skip(skip).collect();

@@ -97,7 +97,8 @@ fn read(gateway: &Gateway, body: &Raw, parsed: &Body<'_>) -> Result<(Vec<push::G
             "ack" => {
                 let mut ack: Acknowledgement<'_> = part(text)?;
                 // The one lease that fences the transaction also covers acknowledgements that name none.
-                if let ([lease], None) = (parsed.required_leases.as_slice(), ack.lease_id.as_deref().filter(|id| !id.is_empty())) {
+                if let ([lease], None) = (parsed.required_leases.as_slice(), ack.lease_id.as_deref().filter(|id| !id.is_empty()))
+                {
                     ack.lease_id = Some(Cow::Borrowed(lease.as_str()));
                 }
                 acks.add(gateway, index, &ack);

@@ -1,1 +1,0 @@
-pub(super) async fn serve() -> axum::response::Response { super::json::ok(&serde_json::json!({})) }
