@@ -6,6 +6,7 @@
 
 mod ack;
 mod analytics;
+mod auth;
 mod body;
 mod counts;
 mod cursors;
@@ -61,6 +62,8 @@ pub type SetLogFilter = Arc<dyn Fn(&str) -> std::result::Result<(), String> + Se
 /// How the gateway behaves.
 #[derive(Clone)]
 pub struct HttpOptions {
+    /// What clients must send as `Authorization: Bearer`; `None` lets everybody in.
+    pub token: Option<String>,
     /// The key for queues with `encryptionEnabled`; without one such queues take and give nothing over HTTP.
     pub encryption_key: Option<EncryptionKey>,
     /// The largest request body, in bytes.
@@ -88,6 +91,7 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
+            token: None,
             encryption_key: None,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::{
-    Gateway, ack, analytics, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics, openapi, pop,
+    Gateway, ack, analytics, auth, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics, openapi, pop,
     push, queues, resources, status, system, traces, transaction,
 };
 
@@ -24,6 +24,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
         .nest("/api/v1", message_routes().merge(queue_routes()).merge(group_routes()).merge(status_routes()))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
+        .layer(from_fn_with_state(gateway.clone(), auth::authorize))
         .layer(from_fn_with_state(gateway.clone(), observe))
         .with_state(gateway)
 }

@@ -137,3 +137,18 @@ fn the_log_filter_is_set_or_refused() {
         Value::Bool(false)
     );
 }
+
+#[test]
+fn with_a_token_only_who_has_it_comes_in() {
+    let server = Server::start_with(HttpOptions { token: Some("secret".to_owned()), ..HttpOptions::default() });
+    let mut client = server.client();
+    for path in ["/api/v1/consumer-groups", "/metrics", "/metrics/prometheus", "/openapi.json", "/readyz", "/nothing"] {
+        let refused = client.get(path).expect(401);
+        assert_eq!(refused["code"], "unauthorized", "{path}");
+    }
+    assert_eq!(client.get("/health").status, 200);
+    for (token, status) in [("secret", 200), ("secreT", 401), ("", 401)] {
+        client.raw(format!("GET /api/v1/consumer-groups HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").as_bytes());
+        assert_eq!(client.answer().status, status, "{token}");
+    }
+}
