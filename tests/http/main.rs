@@ -8,6 +8,7 @@ mod client;
 mod encryption;
 mod groups;
 mod limits;
+mod mixed;
 mod openapi;
 mod pops;
 mod pushes;

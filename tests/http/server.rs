@@ -43,6 +43,11 @@ impl Server {
         Self { address, engine, stop: Some(stop), served: Some(served), runtime: Some(runtime), _directory: directory }
     }
 
+    /// Where the server runs.
+    pub fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().unwrap()
+    }
+
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
