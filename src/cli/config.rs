@@ -39,6 +39,7 @@ const KEYS: &[Key] = &[
     key("data", "./fanlog-data", "data directory"),
     key("listen", "127.0.0.1:6633", "address of the binary protocol; port 0 is any"),
     key("http", "127.0.0.1:6632", "address of the HTTP gateway; port 0 is any, off is none"),
+    key("encryption_key", "", "64 hexadecimal digits: the key of queues with encryptionEnabled, over HTTP"),
     key("ports_file", "", "file that gets the ports when everything is ready"),
     key("insecure_bind", "false", "listen beyond loopback without a token"),
     key("default_start", "new", "where a named group starts: new, beginning, an offset or a time"),
@@ -60,6 +61,9 @@ const KEYS: &[Key] = &[
     key("drain_timeout", "10s", "how long a stop waits for connections to finish"),
     key("log", "info", "what is logged: error, warn, info, debug, or a filter by module"),
 ];
+
+/// Keys whose values are never shown.
+const SECRETS: [&str; 2] = ["token", "encryption_key"];
 
 /// Where a value comes from; a later one wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,16 +194,21 @@ impl Config {
         }
     }
 
-    fn refused(&self, name: &str) -> String {
+    /// What is said of a value that makes no sense.
+    pub fn refused(&self, name: &str) -> String {
         let origin = self.values.get(name).map_or(&Origin::Default, |(_, origin)| origin);
+        if SECRETS.contains(&name) {
+            return format!("setting {name:?} (from {origin}) is not valid");
+        }
         format!("setting {name:?} = {:?} (from {origin}) is not valid", self.text(name))
     }
 
-    /// All settings in order: key, value (a token is not shown), origin, meaning.
+    /// All settings in order: key, value (secrets are not shown), origin, meaning.
     pub fn rows(&self) -> Vec<ConfigRow> {
         let row = |key: &Key| {
             let (value, origin) = self.values.get(key.name).cloned().unwrap_or((String::new(), Origin::Default));
-            let value = if key.name == "token" && !value.is_empty() { "(secret)".to_owned() } else { value };
+            let is_secret = SECRETS.contains(&key.name) && !value.is_empty();
+            let value = if is_secret { "(secret)".to_owned() } else { value };
             ConfigRow { key: key.name, value, origin: origin.to_string(), meaning: key.meaning }
         };
         KEYS.iter().map(row).collect()

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -17,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::config::{Config, Flags};
 use super::exit::ServerFault;
-use super::gateway::Gateway;
+use super::gateway::{Gateway, GatewayPlan, SetLogFilter};
 use super::{Context, exit};
 
 /// A file that grows over its limit must be an error of the write, not the end of the process.
@@ -63,10 +64,9 @@ impl ServeArguments {
 }
 
 /// Checked settings of a server.
-#[derive(Debug)]
 pub struct ServePlan {
     data: PathBuf,
-    http: Option<SocketAddr>,
+    gateway: GatewayPlan,
     ports_file: Option<PathBuf>,
     committers: usize,
     engine: EngineOptions,
@@ -77,10 +77,7 @@ pub struct ServePlan {
 impl ServePlan {
     /// Takes the settings apart; refuses what does not make sense.
     pub fn of(config: &Config) -> Result<Self> {
-        let http = match config.text("http") {
-            "off" => None,
-            _ => Some(config.get("http")?),
-        };
+        let gateway = GatewayPlan::of(config)?;
         let engine = EngineOptions {
             default_start: config.start("default_start", Now::read().wall_us)?,
             pending_bytes_max: config.get("pending_bytes_max")?,
@@ -106,7 +103,7 @@ impl ServePlan {
             drain_timeout: config.duration("drain_timeout")?,
             ..ServerOptions::default()
         };
-        for address in [Some(server.listen), http].into_iter().flatten() {
+        for address in [Some(server.listen), gateway.address].into_iter().flatten() {
             server.check_exposure(address)?;
         }
         let log = config.text("log").to_owned();
@@ -115,7 +112,7 @@ impl ServePlan {
             data: config.text("data").into(),
             ports_file: config.optional("ports_file").map(PathBuf::from),
             committers: config.get::<usize>("committers")?.max(1),
-            http,
+            gateway,
             engine,
             server,
             log,
@@ -126,7 +123,7 @@ impl ServePlan {
 /// Serves until a signal says stop.
 pub async fn run(context: Context) -> Result<()> {
     let plan = ServePlan::of(&context.config)?;
-    start_log(&plan.log);
+    let set_log_filter = start_log(&plan.log);
     raise_file_limit();
     let _ignored = signal(SignalKind::from_raw(SIGXFSZ))?;
     let stopping = stop_on_signals()?;
@@ -134,7 +131,7 @@ pub async fn run(context: Context) -> Result<()> {
         remove_stale(path)?;
     }
     let (engine, report) = open(&plan).await?;
-    let outcome = serve(&plan, &engine, &report, stopping).await;
+    let outcome = serve(&plan, &engine, &report, set_log_filter, stopping).await;
     if let Some(path) = &plan.ports_file {
         let _ = std::fs::remove_file(path);
     }
@@ -143,11 +140,17 @@ pub async fn run(context: Context) -> Result<()> {
     closed.context(ServerFault("cannot close the data directory".to_owned()))
 }
 
-async fn serve(plan: &ServePlan, engine: &Engine, report: &RecoveryReport, stopping: CancellationToken) -> Result<()> {
+async fn serve(
+    plan: &ServePlan,
+    engine: &Engine,
+    report: &RecoveryReport,
+    set_log_filter: SetLogFilter,
+    stopping: CancellationToken,
+) -> Result<()> {
     engine.start_threads(plan.committers).context(ServerFault("cannot start".to_owned()))?;
     let fault = || ServerFault("cannot start".to_owned());
     let server = Server::bind(plan.server.clone(), engine.clone()).await.with_context(fault)?;
-    let gateway = Gateway::bind(plan.http, engine).await.with_context(fault)?;
+    let gateway = Gateway::bind(plan.gateway.clone(), engine, report, set_log_filter).await.with_context(fault)?;
     let (tcp, http) = (server.local_addr(), gateway.local_addr());
     say_hello(plan, report, tcp, http);
     if let Some(path) = &plan.ports_file {
@@ -177,14 +180,26 @@ async fn open(plan: &ServePlan) -> Result<(Engine, RecoveryReport)> {
     opened.with_context(fault)?.with_context(fault)
 }
 
-fn start_log(filter: &str) {
+/// Logs to standard error: text on a terminal, JSON otherwise. What is logged can be changed later.
+fn start_log(filter: &str) -> SetLogFilter {
     use std::io::IsTerminal;
     let builder = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr);
     if std::io::stderr().is_terminal() {
-        builder.with_target(false).init();
+        let builder = builder.with_target(false).with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.init();
+        Arc::new(move |text| reload(text, |filter| handle.reload(filter)))
     } else {
-        builder.json().init();
+        let builder = builder.json().with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.init();
+        Arc::new(move |text| reload(text, |filter| handle.reload(filter)))
     }
+}
+
+fn reload<E: ToString>(text: &str, reload: impl FnOnce(EnvFilter) -> Result<(), E>) -> Result<(), String> {
+    let filter = EnvFilter::try_new(text).map_err(|error| error.to_string())?;
+    reload(filter).map_err(|error| error.to_string())
 }
 
 /// Takes as many files as the system lets us have: each connection and each segment is one.
@@ -287,8 +302,8 @@ mod tests {
     fn the_defaults_make_sense_and_wrong_settings_do_not() {
         let default = plan(&[]).unwrap();
         assert_eq!((default.data.as_path(), default.server.listen.port()), (Path::new("./fanlog-data"), 6633));
-        assert_eq!(default.http.unwrap().port(), 6632);
-        assert!(plan(&[("http", "off")]).unwrap().http.is_none());
+        assert_eq!(default.gateway.address.unwrap().port(), 6632);
+        assert!(plan(&[("http", "off")]).unwrap().gateway.address.is_none());
         for (name, value) in [("listen", "nowhere"), ("listen", "0.0.0.0:1"), ("http", "0.0.0.0:1"), ("log", "=,=")] {
             assert!(plan(&[(name, value)]).is_err(), "{name} {value}");
         }
