@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use crate::engine::{Engine, PartitionInfo};
+use crate::engine::Engine;
+use crate::model::PartitionInfo;
 use crate::model::{GroupProgress, Now, PRIMARY_GROUP, QueueInfo};
 
 use super::counts::{self, Counts};
