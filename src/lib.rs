@@ -7,8 +7,11 @@ pub mod codec;
 pub mod engine;
 pub mod filter;
 pub mod format;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod model;
 pub mod net;
 pub mod protocol;
 pub mod record;
+pub mod server;
 pub mod storage;
