@@ -147,7 +147,7 @@ impl Engine {
         ServerStats {
             queues: queues.len() as u64,
             total,
-            pending_bytes: self.shared.pending_bytes.load(std::sync::atomic::Ordering::Relaxed) as u64,
+            pending_bytes: self.shared.common.pending_bytes.load(std::sync::atomic::Ordering::Relaxed) as u64,
             disk_free_bytes: self.shared.dir.free_bytes().unwrap_or(0),
             waiting_pops: self.waiting_pops(),
             start_number: self.shared.start_number,
@@ -223,8 +223,8 @@ impl Engine {
         let mut state = State::new(name);
         let record = QueueRecord { name: name.to_owned(), created_at_us: now.wall_us, settings };
         state.apply(&ControlOp::Queue(record), false);
-        let pending = Arc::clone(&self.shared.pending_bytes);
-        Ok(Queue::new(incarnation, dir, recovery.writer, table, state, pending, BTreeSet::new()))
+        let common = Arc::clone(&self.shared.common);
+        Ok(Queue::new(incarnation, dir, recovery.writer, table, state, common, BTreeSet::new()))
     }
 
     fn open_new(
