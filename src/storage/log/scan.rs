@@ -215,7 +215,7 @@ pub fn tail(
             }
         }
         let torn_end = last_nonzero(segment, position, length)?;
-        let torn = (torn_end > position).then(|| Torn { reason, end: torn_end as u32, has_records_behind });
+        let torn = (torn_end > position).then_some(Torn { reason, end: torn_end as u32, has_records_behind });
         return Ok(Tail { end: position as u32, last_crc, epoch: chain.epoch, durable, torn });
     }
 }

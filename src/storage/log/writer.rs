@@ -58,6 +58,11 @@ pub struct OutBatch {
     pub ids: Vec<(u64, u32)>,
 }
 
+/// A batch with its place, and what the index keeps of it: its annex, and own transaction ids by hash and message index.
+type PlacedBatch = (IndexedBatch, Annex, Vec<(u64, u32)>);
+/// A segment file that is ready: its name, a handle, its bytes.
+type ReadyFile = (String, Arc<dyn File>, u64);
+
 /// Records that were appended and are not published yet.
 #[derive(Debug)]
 #[must_use = "appended records become visible when they are published"]
@@ -68,7 +73,7 @@ pub struct Appended {
     pub end: Lsn,
     /// Bytes written.
     pub bytes: u64,
-    batches: Vec<(IndexedBatch, Annex, Vec<(u64, u32)>)>,
+    batches: Vec<PlacedBatch>,
     last_crc: u32,
     created_at_us: u64,
 }
@@ -326,7 +331,7 @@ struct Layout<'a> {
     /// Headers, annexes and paddings, in order; payloads are between them.
     small: Vec<u8>,
     pieces: Vec<Piece>,
-    batches: Vec<(IndexedBatch, Annex, Vec<(u64, u32)>)>,
+    batches: Vec<PlacedBatch>,
 }
 
 enum Piece {
@@ -462,7 +467,7 @@ impl SpareMaker {
         }
     }
 
-    fn take(&self, needed: u64, dir: &dyn Dir) -> Result<Option<(String, Arc<dyn File>, u64)>, LogError> {
+    fn take(&self, needed: u64, dir: &dyn Dir) -> Result<Option<ReadyFile>, LogError> {
         let Some(spare) = lock(&self.spare).take() else { return Ok(None) };
         if spare.capacity < needed {
             dir.remove(&spare.name)?;
@@ -497,7 +502,7 @@ fn make_file(
     capacity: u64,
     needed: u64,
     may_use_reserve: bool,
-) -> Result<(String, Arc<dyn File>, u64), LogError> {
+) -> Result<ReadyFile, LogError> {
     let name = names::new_segment(number);
     let file = create_anew(dir, &name)?;
     let reserve = if may_use_reserve { 0 } else { RESERVE_BYTES };
