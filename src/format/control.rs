@@ -336,11 +336,9 @@ impl ControlOp {
             },
             8 => Self::DeadLetter { id: reader.varint()?, state: reader.sized()?.to_vec() },
             9 => Self::DeadLetterRemoved(reader.varint()?),
-            10 => Self::Counters(Counters {
-                dropped: reader.varint()?,
-                pushed: reader.varint()?,
-                first_segment: number(reader)?,
-            }),
+            10 => {
+                Self::Counters(Counters { dropped: reader.varint()?, pushed: reader.varint()?, first_segment: number(reader)? })
+            }
             11 => Self::Producer {
                 partition: number(reader)?,
                 producer_id: reader.u64()?,

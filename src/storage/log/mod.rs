@@ -9,11 +9,12 @@ pub mod scan;
 pub mod segment;
 mod writer;
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, RwLock};
 
 use crate::format::index::{IndexedBatch, id_hash};
 use crate::format::{Lsn, lsn_position, lsn_segment, names};
-use crate::record::{GroupId, Offset, PartitionId};
+use crate::record::{GroupId, Offset, PartitionId, RECORD_BYTES_MAX};
 use crate::storage::disk::{Dir, DiskError};
 
 pub use recovery::{LogFinding, LogRecovery, OpenLog, open};
@@ -44,6 +45,15 @@ pub enum LogError {
     /// A sync failed earlier; nothing is written until the log is opened again.
     #[error("a sync failed ({0}); the log takes no writes until restart")]
     Poisoned(DiskError),
+    /// A record is over the limit for one; nothing was written.
+    #[error("record of {bytes} bytes is over the limit of {RECORD_BYTES_MAX}")]
+    RecordTooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The log has used up its segment numbers and takes no more writes.
+    #[error("the log has used up its segment numbers")]
+    NumbersUsedUp,
     /// The log was written by a newer format.
     #[error(transparent)]
     Format(#[from] crate::format::FormatError),
@@ -59,11 +69,11 @@ pub struct Log {
     incarnation: u64,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     /// Segments that should be there and are not.
-    missing: Vec<u32>,
+    missing: Vec<RangeInclusive<u32>>,
 }
 
 impl Log {
-    fn new(dir: Arc<dyn Dir>, incarnation: u64, segments: Vec<Arc<Segment>>, missing: Vec<u32>) -> Self {
+    fn new(dir: Arc<dyn Dir>, incarnation: u64, segments: Vec<Arc<Segment>>, missing: Vec<RangeInclusive<u32>>) -> Self {
         Self { dir, incarnation, segments: RwLock::new(Arc::new(segments)), missing }
     }
 
@@ -148,7 +158,7 @@ impl Log {
 
     /// Whether a damaged range or a missing segment lies between two addresses.
     pub fn has_damage_between(&self, from: Lsn, to: Lsn) -> Result<bool, LogError> {
-        if self.missing.iter().any(|&number| number >= lsn_segment(from) && number <= lsn_segment(to)) {
+        if self.missing.iter().any(|gone| *gone.end() >= lsn_segment(from) && *gone.start() <= lsn_segment(to)) {
             return Ok(true);
         }
         for segment in self.segments().iter() {

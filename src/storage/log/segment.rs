@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::format::index::{Damage, INDEX_HEADER_BYTES, IndexSummary, IndexedBatch, SealedIndex};
 use crate::format::{Lsn, lsn, names};
 use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
-use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind};
+use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, File};
 use crate::storage::map::Map;
 
 use super::LogError;
@@ -30,6 +30,8 @@ pub struct Segment {
     map: Mutex<Option<Map>>,
     index: RwLock<Index>,
     was_used: AtomicBool,
+    /// A map showed zeros in place of a page that could not be read.
+    has_faulted: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -65,6 +67,7 @@ impl Segment {
             map: Mutex::new(None),
             index: RwLock::new(index),
             was_used: AtomicBool::new(true),
+            has_faulted: AtomicBool::new(false),
         }
     }
 
@@ -119,13 +122,27 @@ impl Segment {
         map.slice(start..end).ok_or(LogError::BeyondEnd { segment: self.number, position: start as u32 })
     }
 
+    /// The file, for reads that must know an unreadable sector from zeros.
+    pub(super) fn open_file(&self) -> Result<Arc<dyn File>, LogError> {
+        Ok(self.dir.open(&names::segment(self.number), Access::Read)?)
+    }
+
+    /// Whether a slice taken since the last call shows zeros in place of bytes that could not be read. Ask after they were looked at.
+    pub(super) fn take_fault(&self) -> bool {
+        let is_faulted = lock(&self.map).take_if(|map| map.is_faulted()).is_some();
+        self.has_faulted.swap(false, Ordering::Relaxed) || is_faulted
+    }
+
     fn map(&self) -> Result<Map, LogError> {
         self.was_used.store(true, Ordering::Relaxed);
         let mut slot = lock(&self.map);
         if let Some(map) = slot.as_ref().filter(|map| !map.is_faulted()) {
             return Ok(map.clone());
         }
-        let file = self.dir.open(&names::segment(self.number), Access::Read)?;
+        if slot.is_some() {
+            self.has_faulted.store(true, Ordering::Relaxed);
+        }
+        let file = self.open_file()?;
         // A file cut short is mapped as far as it goes: what is there can be served.
         let length = file.length()?.min(self.capacity);
         let map = file.map(length)?;
