@@ -90,6 +90,9 @@ struct Spare {
     capacity: u64,
 }
 
+/// A segment's file before it gets its segment's name: its name now, and its bytes.
+type Unnamed = (String, Arc<dyn File>, u64);
+
 /// Makes spare segments in the background.
 #[derive(Debug)]
 pub struct SpareMaker {
@@ -496,7 +499,7 @@ impl SpareMaker {
         }
     }
 
-    fn take(&self, needed: u64, dir: &dyn Dir) -> Result<Option<(String, Arc<dyn File>, u64)>, LogError> {
+    fn take(&self, needed: u64, dir: &dyn Dir) -> Result<Option<Unnamed>, LogError> {
         let Some(spare) = lock(&self.spare).take() else { return Ok(None) };
         if spare.capacity < needed {
             dir.remove(&spare.name)?;
@@ -525,13 +528,7 @@ fn fill(dir: &dyn Dir, name: &str, capacity: u64) -> Result<(), DiskError> {
 }
 
 /// Makes a segment file of `capacity` bytes; halves that down to `needed` while the disk has no room.
-fn make_file(
-    dir: &dyn Dir,
-    number: u32,
-    capacity: u64,
-    needed: u64,
-    may_use_reserve: bool,
-) -> Result<(String, Arc<dyn File>, u64), LogError> {
+fn make_file(dir: &dyn Dir, number: u32, capacity: u64, needed: u64, may_use_reserve: bool) -> Result<Unnamed, LogError> {
     let name = names::new_segment(number);
     let file = create_anew(dir, &name)?;
     let reserve = if may_use_reserve { 0 } else { RESERVE_BYTES };

@@ -143,7 +143,7 @@ fn spares_and_the_writer_never_meet() {
             }
         });
         let _stop = stop;
-        for number in 0..200 {
+        for number in 0..2000 {
             let records = vec![batch(0, number, 1, 40_000)];
             writer.ensure_room(size_of(&records), options.segment_bytes_max, false, 1).unwrap();
             let appended = writer.append(records, 1).unwrap();
@@ -154,7 +154,7 @@ fn spares_and_the_writer_never_meet() {
     drop(writer);
     let opened = open(&disk.crash_keep_all().root(), &options, &mut |_| {}).unwrap();
     assert_eq!(opened.findings, vec![]);
-    assert_eq!(offsets(opened.writer.log()), (0..200).collect::<Vec<_>>());
+    assert_eq!(offsets(opened.writer.log()), (0..2000).collect::<Vec<_>>());
 }
 
 #[test]
