@@ -2,10 +2,13 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod client;
 pub mod codec;
 pub mod engine;
 pub mod filter;
 pub mod format;
 pub mod model;
+pub mod net;
+pub mod protocol;
 pub mod record;
 pub mod storage;

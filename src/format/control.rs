@@ -31,16 +31,12 @@ pub enum ControlOp {
         /// The encoded cursor.
         state: Vec<u8>,
     },
-    /// A cursor of another queue as it is now: part of a transaction that pushed into this queue.
-    ForeignCursor {
+    /// An operation on another queue: part of a transaction that pushed into this one.
+    Foreign {
         /// The other queue's incarnation.
         incarnation: u64,
-        /// The group.
-        group: GroupId,
-        /// The partition.
-        partition: PartitionId,
-        /// The encoded cursor.
-        state: Vec<u8>,
+        /// The encoded operation.
+        operation: Vec<u8>,
     },
     /// A dead letter; the bytes are the engine's.
     DeadLetter {
@@ -250,12 +246,10 @@ impl ControlOp {
                 bytes.put_varint(u64::from(*partition));
                 bytes.put_sized(state);
             }
-            Self::ForeignCursor { incarnation, group, partition, state } => {
+            Self::Foreign { incarnation, operation } => {
                 bytes.put_u8(7);
                 bytes.put_u64(*incarnation);
-                bytes.put_varint(u64::from(*group));
-                bytes.put_varint(u64::from(*partition));
-                bytes.put_sized(state);
+                bytes.put_sized(operation);
             }
             Self::DeadLetter { id, state } => {
                 bytes.put_u8(8);
@@ -328,12 +322,7 @@ impl ControlOp {
             4 => Self::Group(GroupRecord::decode(reader)?),
             5 => Self::GroupRemoved(number(reader)?),
             6 => Self::Cursor { group: number(reader)?, partition: number(reader)?, state: reader.sized()?.to_vec() },
-            7 => Self::ForeignCursor {
-                incarnation: reader.u64()?,
-                group: number(reader)?,
-                partition: number(reader)?,
-                state: reader.sized()?.to_vec(),
-            },
+            7 => Self::Foreign { incarnation: reader.u64()?, operation: reader.sized()?.to_vec() },
             8 => Self::DeadLetter { id: reader.varint()?, state: reader.sized()?.to_vec() },
             9 => Self::DeadLetterRemoved(reader.varint()?),
             10 => {
@@ -581,7 +570,7 @@ mod tests {
             }),
             ControlOp::GroupRemoved(4),
             ControlOp::Cursor { group: 1, partition: 2, state: vec![1, 2, 3] },
-            ControlOp::ForeignCursor { incarnation: 8, group: 1, partition: 2, state: vec![4] },
+            ControlOp::Foreign { incarnation: 8, operation: vec![4] },
             ControlOp::DeadLetter { id: 1 << 40, state: vec![5] },
             ControlOp::DeadLetterRemoved(7),
             ControlOp::Counters(Counters { dropped: 6, pushed: 1, first_segment: 2 }),

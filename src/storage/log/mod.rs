@@ -19,6 +19,7 @@ use crate::storage::disk::{Dir, DiskError};
 
 pub use recovery::{LogFinding, LogRecovery, OpenLog, open};
 pub use segment::Segment;
+pub(crate) use segment::replace_file;
 pub use writer::{Appended, LogWriter, OutBatch, OutBody, OutRecord, SpareMaker};
 
 /// Why a log cannot be read or written.

@@ -380,7 +380,7 @@ fn read_or_map(file: &dyn crate::storage::disk::File) -> Result<Bytes, DiskError
 }
 
 /// Writes a file whole or not at all, durably.
-pub(super) fn replace_file(dir: &dyn Dir, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+pub(crate) fn replace_file(dir: &dyn Dir, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
     let temporary = names::temporary(name);
     match dir.remove(&temporary) {
         Ok(()) => {}
