@@ -14,7 +14,7 @@ use std::sync::{Arc, RwLock};
 
 use crate::format::index::{IndexedBatch, id_hash};
 use crate::format::{Lsn, lsn_position, lsn_segment, names};
-use crate::record::{GroupId, Offset, PartitionId, RECORD_BYTES_MAX};
+use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::disk::{Dir, DiskError};
 
 pub use recovery::{LogFinding, LogRecovery, OpenLog, open};
@@ -46,11 +46,15 @@ pub enum LogError {
     /// A sync failed earlier; nothing is written until the log is opened again.
     #[error("a sync failed ({0}); the log takes no writes until restart")]
     Poisoned(DiskError),
-    /// A record is over the limit for one; nothing was written.
-    #[error("record of {bytes} bytes is over the limit of {RECORD_BYTES_MAX}")]
-    RecordTooLarge {
+    /// A record or the block of a batch is over the limit, so that no reader would take it; nothing was written.
+    #[error("{what} of {bytes} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// "record" or "block".
+        what: &'static str,
         /// Its size.
         bytes: u64,
+        /// The limit.
+        limit: u32,
     },
     /// The log has used up its segment numbers and takes no more writes.
     #[error("the log has used up its segment numbers")]

@@ -71,6 +71,13 @@ pub enum LogFinding {
     ForeignFile(String),
 }
 
+impl LogFinding {
+    /// Whether it says that data is lost that had been promised to be kept.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::MissingSegments { .. } | Self::EndsBeforeCheckpoint { .. })
+    }
+}
+
 impl fmt::Display for LogFinding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,8 +10,8 @@ use crate::format::index::IndexedBatch;
 use crate::format::segment::{SEGMENT_BYTES_LIMIT, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{Lsn, lsn_position, lsn_segment, names};
 use crate::record::{
-    Annex, BATCH_HEADER_BYTES, BatchHeader, FLAG_TRANSACTION_GOES_ON, Offset, PartitionId, RECORD_BYTES_MAX, RECORD_HEADER_BYTES,
-    RecordHeader, RecordKind, crc_of_two, padded,
+    Annex, BATCH_HEADER_BYTES, BLOCK_BYTES_MAX, BatchHeader, FLAG_TRANSACTION_GOES_ON, Offset, PartitionId, RECORD_BYTES_MAX,
+    RECORD_HEADER_BYTES, RecordHeader, RecordKind, crc_of_two, padded,
 };
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, File};
 
@@ -393,6 +393,10 @@ impl<'a> Layout<'a> {
         let mut annex = Vec::new();
         batch.annex.encode(&mut annex);
         let packed = batch.packed;
+        if packed.uncompressed_length > BLOCK_BYTES_MAX {
+            let bytes = u64::from(packed.uncompressed_length);
+            return Err(LogError::TooLarge { what: "block", bytes, limit: BLOCK_BYTES_MAX });
+        }
         let mut header = self.writer.header(RecordKind::Batch, flags, position, self.last_crc, self.now_us);
         header.length = record_length(header.length, annex.len() + packed.payload.len())?;
         header.body_crc = crc_of_two(&annex, packed.payload_crc, packed.payload.len() as u64);
@@ -453,7 +457,8 @@ impl<'a> Layout<'a> {
 /// Bytes of a record. One over the limit would be written and then refused by every reader.
 fn record_length(header_length: u32, body_length: usize) -> Result<u32, LogError> {
     let bytes = u64::from(header_length) + body_length as u64;
-    u32::try_from(bytes).ok().filter(|&length| length <= RECORD_BYTES_MAX).ok_or(LogError::RecordTooLarge { bytes })
+    let fits = u32::try_from(bytes).ok().filter(|&length| length <= RECORD_BYTES_MAX);
+    fits.ok_or(LogError::TooLarge { what: "record", bytes, limit: RECORD_BYTES_MAX })
 }
 
 impl SpareMaker {

@@ -1,6 +1,7 @@
 //! The log when the disk refuses: nothing acknowledged is lost, and what cannot be read is not taken for an end.
 
 use super::*;
+use crate::record::{BLOCK_BYTES_MAX, RECORD_BYTES_MAX};
 use crate::storage::disk::Errno;
 use crate::storage::disk::sim::{Fault, Operation, Times};
 
@@ -158,7 +159,7 @@ fn spares_and_the_writer_never_meet() {
 }
 
 #[test]
-fn a_record_over_the_limit_is_refused_before_anything_is_written() {
+fn what_no_reader_would_take_is_refused_before_anything_is_written() {
     let disk = SimDisk::new(5);
     let mut writer = open(&disk.root(), &OPTIONS, &mut |_| {}).unwrap().writer;
     let body = vec![0; RECORD_BYTES_MAX as usize];
@@ -166,7 +167,13 @@ fn a_record_over_the_limit_is_refused_before_anything_is_written() {
     writer.ensure_room(u64::from(RECORD_BYTES_MAX) + 72, 1 << 20, false, 1).unwrap();
     let end = writer.end();
     let bytes = u64::from(RECORD_BYTES_MAX) + 64;
-    assert_eq!(writer.append(vec![record], 1).unwrap_err(), LogError::RecordTooLarge { bytes });
+    let refused = LogError::TooLarge { what: "record", bytes, limit: RECORD_BYTES_MAX };
+    assert_eq!(writer.append(vec![record], 1).unwrap_err(), refused);
+    let mut huge = batch(0, 0, 1, 100);
+    if let OutBody::Batch(batch) = &mut huge.body {
+        batch.packed.uncompressed_length = BLOCK_BYTES_MAX + 1;
+    }
+    assert!(matches!(writer.append(vec![huge], 1), Err(LogError::TooLarge { what: "block", .. })));
     commit(&mut writer, vec![batch(0, 0, 1, 100)]).unwrap();
     assert!(writer.end() > end);
     assert_eq!(offsets(writer.log()), [0]);
