@@ -17,8 +17,11 @@ use crate::format::{Lsn, lsn_position, lsn_segment, names};
 use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::disk::{Dir, DiskError};
 
+pub(in crate::storage) use ram_index::RamIndex;
 pub use recovery::{LogFinding, LogRecovery, OpenLog, open};
+pub(in crate::storage) use recovery::{Role, missing, proven_damage, read_header, sealed_end};
 pub use segment::Segment;
+pub(in crate::storage) use segment::index_record;
 pub(crate) use segment::replace_file;
 pub use writer::{Appended, LogWriter, OutBatch, OutBody, OutRecord, SpareMaker};
 

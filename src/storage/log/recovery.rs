@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::format::index::Damage;
+use crate::format::index::{Damage, IndexSummary};
 use crate::format::segment::{SEGMENT_BYTES_LIMIT, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{FormatError, Lsn, lsn, lsn_position, lsn_segment, names};
 use crate::record::FLAG_TRANSACTION_GOES_ON;
@@ -228,15 +228,7 @@ impl Opening<'_> {
         let length = self.dir.open(&names::segment(number), Access::Read)?.length()?.min(SEGMENT_BYTES_LIMIT);
         let incarnation = self.options.incarnation;
         let indexed = Segment::read_index_summary(self.dir.as_ref(), incarnation, number)?;
-        let end = match (end, &indexed) {
-            (Some(end), _) => end,
-            (None, Some(summary)) => summary.end,
-            (None, None) => {
-                let probe = Segment::growing(Arc::clone(self.dir), incarnation, number, length, 0);
-                let chain = Chain { incarnation, previous_crc: None, epoch: 0 };
-                scan::tail(&probe, chain, length, lsn(number, u32::MAX), |_| {})?.end
-            }
-        };
+        let end = sealed_end(self.dir, incarnation, number, length, end, indexed.as_ref())?;
         let is_replayed = number >= lsn_segment(self.options.checkpoint);
         let summary = indexed.filter(|summary| summary.end == end);
         if let (Some(summary), false) = (summary, is_replayed) {
@@ -386,7 +378,7 @@ impl Opening<'_> {
 
 /// What a name in a queue's directory is to the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(in crate::storage) enum Role {
     /// A segment.
     Segment(u32),
     /// An index.
@@ -400,7 +392,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    pub(crate) fn of(entry: &Entry) -> Self {
+    pub(in crate::storage) fn of(entry: &Entry) -> Self {
         let name = entry.name.as_str();
         if entry.is_directory {
             return if name == names::CURSORS { Self::Other } else { Self::Foreign };
@@ -424,7 +416,7 @@ impl Role {
 }
 
 /// The segments that should be there and are not: between the oldest that retention has left and the newest, or the checkpoint's.
-pub(crate) fn missing(numbers: &[u32], first_segment: u32, checkpoint: Lsn) -> Vec<RangeInclusive<u32>> {
+pub(in crate::storage) fn missing(numbers: &[u32], first_segment: u32, checkpoint: Lsn) -> Vec<RangeInclusive<u32>> {
     let newest = numbers.last().copied().unwrap_or(0).max(lsn_segment(checkpoint));
     let mut gone = Vec::new();
     // 64 bits, so that there is a number behind the last one.
@@ -439,7 +431,11 @@ pub(crate) fn missing(numbers: &[u32], first_segment: u32, checkpoint: Lsn) -> V
 }
 
 /// The header of a segment's file, or why it is not that of this segment. A newer format refuses the whole log.
-pub(crate) fn read_header(file: &dyn File, incarnation: u64, number: u32) -> Result<Result<SegmentHeader, String>, LogError> {
+pub(in crate::storage) fn read_header(
+    file: &dyn File,
+    incarnation: u64,
+    number: u32,
+) -> Result<Result<SegmentHeader, String>, LogError> {
     let mut bytes = [0; 128];
     let length = file.read_at(&mut bytes, 0)?;
     match SegmentHeader::decode(&bytes[..length]) {
@@ -450,8 +446,25 @@ pub(crate) fn read_header(file: &dyn File, incarnation: u64, number: u32) -> Res
     }
 }
 
+/// Where a sealed segment ends: where the header behind it says, else where its index says, else with the last record that is there.
+pub(in crate::storage) fn sealed_end(
+    dir: &Arc<dyn Dir>,
+    incarnation: u64,
+    number: u32,
+    length: u64,
+    next_header: Option<u32>,
+    index: Option<&IndexSummary>,
+) -> Result<u32, LogError> {
+    if let Some(end) = next_header.or(index.map(|index| index.end)) {
+        return Ok(end);
+    }
+    let probe = Segment::growing(Arc::clone(dir), incarnation, number, length, 0);
+    let chain = Chain { incarnation, previous_crc: None, epoch: 0 };
+    Ok(scan::tail(&probe, chain, length, lsn(number, u32::MAX), |_| {})?.end)
+}
+
 /// What the end of a last segment is when it cannot be what a crash leaves: a crash neither shortens a file nor spoils a header.
-pub(crate) fn proven_damage(tail: &Tail, header: Option<&SegmentHeader>, length: u64) -> Option<Damage> {
+pub(in crate::storage) fn proven_damage(tail: &Tail, header: Option<&SegmentHeader>, length: u64) -> Option<Damage> {
     let end = match (header, &tail.torn) {
         (Some(header), _) if length < u64::from(header.capacity) => header.capacity,
         // Nobody knows how far it reaches.

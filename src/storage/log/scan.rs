@@ -114,6 +114,11 @@ pub fn find_record(segment: &Segment, chain: &Chain, from: u64, limit: u64) -> R
     Ok(None)
 }
 
+/// Whether a range of a segment's file is all zeros.
+pub(in crate::storage) fn is_zero(segment: &Segment, start: u64, end: u64) -> Result<bool, LogError> {
+    Ok(last_nonzero(segment.open_file()?.as_ref(), start, end)? == start)
+}
+
 /// How a scan of the last segment ended.
 #[derive(Debug)]
 pub struct Tail {

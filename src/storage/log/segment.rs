@@ -46,7 +46,7 @@ enum Index {
 
 impl Segment {
     /// A segment with an index in memory.
-    pub(super) fn growing(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32) -> Self {
+    pub(in crate::storage) fn growing(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32) -> Self {
         Self::with_index(dir, incarnation, number, capacity, end, Index::Growing(Arc::default()))
     }
 
@@ -112,7 +112,7 @@ impl Segment {
     }
 
     /// How many bytes of the file can be read.
-    pub(super) fn readable(&self) -> Result<u64, LogError> {
+    pub(in crate::storage) fn readable(&self) -> Result<u64, LogError> {
         Ok(self.map()?.length())
     }
 
@@ -276,7 +276,11 @@ impl Segment {
     }
 
     /// What the header of a segment's index file says; `None` if there is none that fits. The rest of it is checked when it is opened.
-    pub(super) fn read_index_summary(dir: &dyn Dir, incarnation: u64, number: u32) -> Result<Option<IndexSummary>, LogError> {
+    pub(in crate::storage) fn read_index_summary(
+        dir: &dyn Dir,
+        incarnation: u64,
+        number: u32,
+    ) -> Result<Option<IndexSummary>, LogError> {
         let file = match dir.open(&names::index(number), Access::Read) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(None),
@@ -314,7 +318,7 @@ impl Segment {
 }
 
 /// Puts one record into a growing index.
-pub(super) fn index_record(index: &mut RamIndex, record: &scan::Record) {
+pub(in crate::storage) fn index_record(index: &mut RamIndex, record: &scan::Record) {
     let Some(batch) = record.batch else { return };
     let stored = StoredBatch::parse(record.bytes.clone());
     let annex = stored.as_ref().ok().and_then(|stored| stored.annex().ok()).unwrap_or_default();

@@ -14,8 +14,6 @@ pub(super) struct Scan {
     pub end: u64,
     /// The number of the next block.
     pub sequence: u64,
-    /// The mark of the last good block.
-    pub lsn: u64,
 }
 
 /// Passes on the entries of every good block. `base_length` is the part of the file that was synced before anyone saw it.
@@ -26,7 +24,7 @@ pub(super) fn scan(
     mut on_entry: impl FnMut(Entry<'_>),
 ) -> Result<Scan, DiskError> {
     let blocks = Blocks { file, incarnation, length: file.length()? };
-    let mut scan = Scan { report: TableReport::default(), end: FILE_HEADER_BYTES as u64, sequence: 1, lsn: 0 };
+    let mut scan = Scan { report: TableReport::default(), end: FILE_HEADER_BYTES as u64, sequence: 1 };
     let mut position = scan.end;
     while position < blocks.length {
         if let Some((header, body)) = blocks.read(position, scan.sequence)?
@@ -36,7 +34,7 @@ pub(super) fn scan(
             scan.report.entries += entries.len() as u64;
             entries.into_iter().for_each(&mut on_entry);
             position += BLOCK_HEADER_BYTES as u64 + u64::from(header.body_length);
-            (scan.end, scan.sequence, scan.lsn) = (position, header.sequence + 1, header.lsn);
+            (scan.end, scan.sequence, scan.report.lsn) = (position, header.sequence + 1, header.lsn);
             continue;
         }
         match blocks.find(position + 1, scan.sequence)? {
