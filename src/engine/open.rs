@@ -277,7 +277,6 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         checkpoint: table.lsn(),
         first_segment: state.counters.first_segment,
         segment_bytes_max: state.settings.segment_bytes_max,
-        is_read_only: false,
         now_us: context.now.wall_us,
     };
     let mut replay = Replay { state: &mut state, foreign: Vec::new(), redo: Vec::new(), undecodable: 0 };
@@ -294,8 +293,7 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         known.offsets = known.offsets.saturating_add(1 << 32);
     }
     for finding in &recovery.findings {
-        let (is_loss, text) = describe(finding);
-        report.finding(is_loss, Some(&name), text);
+        report.finding(finding.is_loss(), Some(&name), finding.to_string());
     }
     if let Some(jump) = jump {
         let known = state.jump.unwrap_or_default();
@@ -452,7 +450,9 @@ fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn)
             LogFinding::Damaged { segment, start, end } if crate::format::lsn(segment, end) > checkpoint => {
                 u64::from(end - start)
             }
-            LogFinding::MissingSegment(number) if number >= lsn_segment(checkpoint) => 1 << 30,
+            LogFinding::MissingSegments { first, last } if last >= lsn_segment(checkpoint) => {
+                u64::from(last - first.max(lsn_segment(checkpoint)) + 1) << 30
+            }
             LogFinding::EndsBeforeCheckpoint { .. } => 1 << 20,
             _ => continue,
         };
@@ -460,31 +460,4 @@ fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn)
         offsets = offsets.saturating_add(batches.saturating_mul(MESSAGES_MAX));
     }
     (offsets > 0).then(|| JumpRecord { segment: lsn_segment(writer.end()), offsets: offsets.min(1 << 48) })
-}
-
-fn describe(finding: &LogFinding) -> (bool, String) {
-    match finding {
-        LogFinding::TornTail { segment, position, bytes, reason, has_records_behind } => {
-            let behind = if *has_records_behind { "; whole records lie behind it" } else { "" };
-            (
-                false,
-                format!(
-                    "the last write did not finish: {bytes} bytes of segment {segment:08x} from position {position} on were cut and \
-                     kept aside ({reason}{behind})"
-                ),
-            )
-        }
-        LogFinding::Damaged { segment, start, end } => {
-            (true, format!("segment {segment:08x} is damaged from position {start} to {end}; the rest is served"))
-        }
-        LogFinding::MissingSegment(number) => (true, format!("segment {number:08x} is missing")),
-        LogFinding::BadSegmentHeader { segment, reason } => {
-            (false, format!("the header of segment {segment:08x} does not read ({reason}); its records are served"))
-        }
-        LogFinding::EndsBeforeCheckpoint { end, checkpoint } => {
-            (true, format!("the log ends at {end:#x}, before the checkpoint at {checkpoint:#x}: newer files are gone"))
-        }
-        LogFinding::IndexRebuilt(number) => (false, format!("the index of segment {number:08x} was made again")),
-        LogFinding::ForeignFile(name) => (false, format!("{name} is none of ours; it is left alone")),
-    }
 }

@@ -242,7 +242,6 @@ impl Engine {
             checkpoint: BEGINNING,
             first_segment: 1,
             segment_bytes_max: settings.segment_bytes_max,
-            is_read_only: false,
             now_us: now.wall_us,
         };
         Ok((log::open(dir, &options, &mut |_| {})?, table))
