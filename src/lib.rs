@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod client;
 pub mod codec;
 pub mod engine;
 pub mod filter;
@@ -9,5 +10,7 @@ pub mod format;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod model;
+pub mod net;
+pub mod protocol;
 pub mod record;
 pub mod storage;

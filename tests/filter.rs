@@ -1,4 +1,5 @@
 //! The filter language, sentence by sentence of its document, then the decisions where the document is silent.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use fanlog::filter::{Expected, Filter, FilterError, Reason};
 use fanlog::record::Attributes;

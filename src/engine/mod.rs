@@ -1,11 +1,70 @@
-//! The engine: queues, partitions, groups, leases, dead letters, transactions, filters. Synchronous; the library for embedding.
-#![allow(missing_docs, unused_variables, clippy::todo)]
+//! The engine: queues, partitions, groups, leases, dead letters, transactions, filters. The library for embedding.
+//!
+//! Synchronous: a call returns when what its reply says is so. Time is an argument. Any number of threads may share an [`Engine`]
+//! (it is cheap to clone); a server adds threads that commit and keep time with [`Engine::start_threads`], an embedding program may
+//! do without and call [`Engine::tick`] now and then.
+//!
+//! A request that changes something is put in line at its queue and committed together with others (see `queue`); replies come
+//! after the commit is what the queue's durability mode calls committed. Pops lease in memory and write nothing.
 
-use std::path::Path;
-use std::sync::Arc;
+mod acknowledge;
+mod bits;
+mod cache;
+mod checkpoint;
+mod completion;
+pub mod delivery;
+mod error;
+mod filters;
+mod group;
+mod groups;
+mod leases;
+mod letters;
+mod messages;
+mod open;
+mod partition;
+mod pop;
+mod prepare;
+mod producers;
+mod progress;
+mod queue;
+mod queues;
+mod read;
+mod records;
+mod retention;
+mod seek;
+mod stage;
+mod start;
+mod state;
+mod threads;
+mod timer;
+mod transaction;
+mod watch;
 
-use crate::model::*;
-use crate::record::{Offset, PartitionId};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::model::{
+    AckReply, AckRequest, Error, ErrorCode, ExtendReply, FetchReply, FetchRequest, Now, PopReply, PopRequest, PopSource,
+    PushItem, PushReply, PushRequest, PushResults, Start,
+};
+use crate::record::check_name;
+use crate::storage::disk::Dir;
+use crate::storage::lock::DirectoryLock;
+
+use acknowledge::ResolvedAck;
+use cache::BatchCache;
+use completion::{Completion, Done};
+use delivery::LeaseToken;
+pub use group::Wake;
+use leases::Leases;
+pub use open::{Finding, RecoveryReport};
+use prepare::{PushLimits, prepare};
+use queue::{Job, Queue};
+use threads::Scheduler;
+pub use watch::Watch;
+
+type Result<T> = std::result::Result<T, Error>;
 
 /// How an engine behaves.
 #[derive(Debug, Clone)]
@@ -18,7 +77,11 @@ pub struct EngineOptions {
     pub message_bytes_max: usize,
     /// The largest push.
     pub push_bytes_max: usize,
+    /// Messages in one push at most.
+    pub push_messages_max: usize,
+    /// Queues at most.
     pub queues_max: usize,
+    /// Groups of one queue at most.
     pub groups_max: usize,
     /// Days that an empty partition must be idle before it goes.
     pub partition_cleanup_days: u32,
@@ -33,6 +96,7 @@ impl Default for EngineOptions {
             pending_bytes_max: 256 << 20,
             message_bytes_max: 16 << 20,
             push_bytes_max: 32 << 20,
+            push_messages_max: 1 << 20,
             queues_max: 10_000,
             groups_max: 1_000,
             partition_cleanup_days: 30,
@@ -41,211 +105,304 @@ impl Default for EngineOptions {
     }
 }
 
-/// What opening found. One line for each finding; `serve`, `verify` and tests share it.
-#[derive(Debug, Clone, Default)]
-pub struct RecoveryReport {
-    /// Whether the last run closed the directory.
-    pub was_clean: bool,
-    pub queues: u64,
-    pub partitions: u64,
-    pub messages: u64,
-    pub records_replayed: u64,
-    pub findings: Vec<Finding>,
-}
-
-/// One thing that recovery found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// Whether acknowledged data is lost or cannot be served.
-    pub is_loss: bool,
-    /// The queue's name, if it concerns one.
-    pub queue: Option<String>,
-    /// One line for people.
-    pub text: String,
-}
-
-/// A partition in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionInfo {
-    pub id: PartitionId,
-    pub name: String,
-    /// The oldest offset kept.
-    pub start: Offset,
-    /// The offset after the newest committed message.
-    pub end: Offset,
-    /// Time of the newest message, microseconds since the Unix epoch; 0 if there never was one.
-    pub newest_at_us: u64,
-}
-
-/// Registered interest in a pop's source; ends when dropped.
-pub struct Watch {}
-
-/// Cheap to clone; all clones are one engine.
+/// A data directory that is open. Clones are one engine.
 #[derive(Clone)]
-pub struct Engine {}
+pub struct Engine {
+    shared: Arc<Shared>,
+}
 
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
+struct Shared {
+    options: EngineOptions,
+    dir: Arc<dyn Dir>,
+    queues: RwLock<HashMap<String, Arc<Queue>>>,
+    /// Held while a queue is made or deleted, so that a name is made once.
+    making: Mutex<()>,
+    cache: BatchCache,
+    leases: Leases,
+    start_number: u64,
+    token_counter: AtomicU64,
+    watch_counter: AtomicU64,
+    rotation: AtomicUsize,
+    pending_bytes: Arc<AtomicUsize>,
+    scheduler: Scheduler,
+    timing: Mutex<timer::Timing>,
+    is_closed: AtomicBool,
+    _lock: DirectoryLock,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Engine").field("dir", &self.shared.dir.describe()).finish_non_exhaustive()
+    }
+}
 
 impl Engine {
-    /// Opens or makes a data directory on the real disk.
-    pub fn open_path(path: &Path, options: EngineOptions, now: Now) -> Result<(Self, RecoveryReport)> {
-        todo!()
-    }
-    /// Starts committer threads and the timer thread (they read the machine's clocks); they end with `close`.
-    pub fn start_threads(&self, committers: usize) -> Result<()> {
-        todo!()
-    }
-    /// Checkpoints, marks the directory clean and refuses everything afterwards.
-    pub fn close(&self, now: Now) -> Result<()> {
-        todo!()
-    }
-    /// Does what time has made due (expired leases, delays, retention, checkpoints) and says when to call again (steady microseconds).
-    pub fn tick(&self, now: Now) -> u64 {
-        todo!()
-    }
-
-    /// Blocks until committed. Makes queue and partition if they do not exist.
+    /// Pushes, and returns when it is committed. Makes the queue (with default settings) and the partition if they do not exist.
+    ///
+    /// # Errors
+    ///
+    /// All of the push is refused or none: `BadName`, `BadAttribute`, `TooLarge`, `BadBatch`, `OutOfSequence`, `DiskFull`, `Busy`,
+    /// `Poisoned`, `Io`. After `Io` or `Poisoned` it is not known whether it is stored.
     pub fn push(&self, request: PushRequest, now: Now) -> Result<PushReply> {
-        todo!()
+        let queue = self.queue_for_push(&request.queue, now)?;
+        let (completion, done) = Completion::new();
+        self.submit_push_to(&queue, request, now, done);
+        queue.drive(completion)
     }
-    /// Returns at once; `done` is called from a committer thread when the push is committed or refused (or at once on refusal).
-    /// Checks, filters and compresses on the calling thread.
+
+    /// As [`Engine::push`], but returns at once; `done` is called when the push is committed or refused, from the thread that
+    /// commits it (or from this one, if it is refused at once). Checks, filters and compresses on this thread. Needs
+    /// [`Engine::start_threads`].
     pub fn submit_push(&self, request: PushRequest, now: Now, done: Box<dyn FnOnce(Result<PushReply>) + Send>) {
-        todo!()
+        match self.queue_for_push(&request.queue, now) {
+            Ok(queue) => {
+                self.submit_push_to(&queue, request, now, done);
+                self.shared.scheduler.schedule(&queue);
+            }
+            Err(error) => done(Err(error)),
+        }
     }
+
+    fn submit_push_to(&self, queue: &Queue, request: PushRequest, now: Now, done: Done<PushReply>) {
+        let is_empty = match &request.items {
+            PushItem::Messages(messages) => messages.is_empty(),
+            PushItem::Packed(_) => false,
+        };
+        if is_empty {
+            return done(self.empty_push(queue));
+        }
+        let pending = self.shared.pending_bytes.load(Ordering::Relaxed);
+        if pending > self.shared.options.pending_bytes_max {
+            let text = format!("{pending} bytes wait to be committed; try again after a pause");
+            return done(Err(Error::new(ErrorCode::Busy, text)));
+        }
+        let compression = queue.state().settings.compression;
+        match prepare(request, &queue.filters(), compression, self.push_limits()) {
+            Ok(prepared) => queue.submit(Job::Push(Box::new(prepared), done), now),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    fn push_limits(&self) -> PushLimits {
+        let options = &self.shared.options;
+        PushLimits {
+            message_bytes_max: options.message_bytes_max,
+            push_bytes_max: options.push_bytes_max,
+            messages_max: options.push_messages_max,
+        }
+    }
+
+    fn empty_push(&self, queue: &Queue) -> Result<PushReply> {
+        let promise = queue.state().settings.durability.into();
+        Ok(PushReply { promise, partition_id: 0, created_at_us: 0, results: PushResults::Each(Vec::new()) })
+    }
+
+    /// Acknowledges, and returns when it is committed.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`, `UnknownPartition`, `UnknownGroup`, or that the commit failed. What is refused of single messages stands in
+    /// the reply.
     pub fn ack(&self, request: AckRequest, now: Now) -> Result<AckReply> {
-        todo!()
+        let queue = self.find_queue(&request.queue)?;
+        let ack = ResolvedAck::resolve(&queue, request)?;
+        let (completion, done) = Completion::new();
+        queue.submit(Job::Ack(Box::new(ack), done), now);
+        queue.drive(completion)
     }
+
+    /// As [`Engine::ack`], but returns at once; `done` is called when it is committed or refused. Needs [`Engine::start_threads`].
     pub fn submit_ack(&self, request: AckRequest, now: Now, done: Box<dyn FnOnce(Result<AckReply>) + Send>) {
-        todo!()
-    }
-    /// Blocks until committed or refused.
-    pub fn transact(&self, request: TransactionRequest, now: Now) -> Result<TransactionReply> {
-        todo!()
+        let resolved =
+            self.find_queue(&request.queue).and_then(|queue| Ok((Arc::clone(&queue), ResolvedAck::resolve(&queue, request)?)));
+        match resolved {
+            Ok((queue, ack)) => {
+                queue.submit(Job::Ack(Box::new(ack), done), now);
+                self.shared.scheduler.schedule(&queue);
+            }
+            Err(error) => done(Err(error)),
+        }
     }
 
-    /// Never waits for messages (it may wait for one commit when it registers a group). An empty reply has no claims.
+    /// Takes messages for a group under a lease. Never waits for messages: with nothing ready the reply has no claims. It waits for a
+    /// commit when it registers a group, and with `auto_ack`.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`, `BadRequest`, `GroupInactive`, `GroupsDisabled`, `Corrupt` for a cursor that cannot be read, or that a commit
+    /// failed.
     pub fn pop(&self, request: &PopRequest, now: Now) -> Result<PopReply> {
-        todo!()
+        let (reply, acks) = self.pop_claims(request, now)?;
+        for ack in acks {
+            let (completion, done) = Completion::new();
+            let queue = ack.submit(now, done);
+            queue.drive(completion)?;
+        }
+        Ok(reply)
     }
-    /// `wake` is called (from any thread, quickly, perhaps without need) whenever messages may have become claimable for such a pop.
-    /// Register first, then pop, then wait.
-    pub fn watch(&self, request: &PopRequest, wake: Wake) -> Result<Watch> {
-        todo!()
+
+    /// As [`Engine::pop`], but an `auto_ack` does not wait here for its commit: `done` is called when the messages may be handed on.
+    /// Needs [`Engine::start_threads`].
+    pub fn submit_pop(&self, request: &PopRequest, now: Now, done: Box<dyn FnOnce(Result<PopReply>) + Send>) {
+        match self.pop_claims(request, now) {
+            Ok((reply, acks)) if acks.is_empty() => done(Ok(reply)),
+            Ok((reply, acks)) => {
+                let waiting = Arc::new(Mutex::new((acks.len(), None::<Error>, Some((reply, done)))));
+                for ack in acks {
+                    let waiting = Arc::clone(&waiting);
+                    let committed: Done<AckReply> = Box::new(move |outcome| {
+                        let mut slot = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                        slot.0 -= 1;
+                        if let Err(error) = outcome {
+                            slot.1 = Some(error);
+                        }
+                        if slot.0 == 0
+                            && let Some((reply, done)) = slot.2.take()
+                        {
+                            let outcome = slot.1.take().map_or(Ok(reply), Err);
+                            drop(slot);
+                            done(outcome);
+                        }
+                    });
+                    let queue = ack.submit(now, committed);
+                    self.shared.scheduler.schedule(&queue);
+                }
+            }
+            Err(error) => done(Err(error)),
+        }
     }
-    pub fn fetch(&self, request: &FetchRequest, now: Now) -> Result<FetchReply> {
-        todo!()
+
+    /// Reads a range of offsets without a group, a lease or a cursor.
+    ///
+    /// # Errors
+    ///
+    /// `RangeRemoved` names what retention took below the start, `BeyondEnd` an offset behind the end, `Corrupt` a damaged range at
+    /// the front.
+    pub fn fetch(&self, request: &FetchRequest, _now: Now) -> Result<FetchReply> {
+        let queue = self.find_queue(&request.queue)?;
+        messages::fetch(&queue, &self.shared.cache, request)
     }
-    /// As `watch`, for a reader without a group: woken when messages are committed to the queue.
-    pub fn watch_queue(&self, queue: &str, wake: Wake) -> Result<Watch> {
-        todo!()
-    }
-    /// Renews every partition of the lease; never shortens. `renewed == 0` if the lease is lost.
+
+    /// Renews every partition of a lease until so many milliseconds from now; never shortens. `renewed` is 0 if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// None today; a lost lease is no error.
     pub fn extend(&self, lease_id: &str, milliseconds: u64, now: Now) -> Result<ExtendReply> {
-        todo!()
+        let mut reply = ExtendReply { renewed: 0, expires_at_us: now.wall_us };
+        let Some(token) = LeaseToken::parse(lease_id) else { return Ok(reply) };
+        let until_us = now.steady_us.saturating_add(milliseconds.saturating_mul(1000));
+        let mut earliest = u64::MAX;
+        for place in self.shared.leases.places(token) {
+            let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
+            let mut state = queue.state();
+            let active = state.groups.get_mut(&place.group).and_then(|group| group.existing_active(place.partition));
+            let Some(until_us) = active.and_then(|active| active.delivery.extend(token, until_us, now)) else { continue };
+            state.timers.push(std::cmp::Reverse((until_us, place.group, place.partition)));
+            earliest = earliest.min(until_us);
+            reply.renewed += 1;
+        }
+        if reply.renewed > 0 {
+            self.shared.leases.extend(token, earliest);
+            reply.expires_at_us = now.wall_us.saturating_add(earliest.saturating_sub(now.steady_us));
+        }
+        Ok(reply)
     }
-    /// Gives everything of the lease back, uncharged, as if it had never been handed out. Says how many partitions.
+
+    /// Gives everything of a lease back, uncharged, as if it had never been handed out. Says how many partitions it was.
+    ///
+    /// # Errors
+    ///
+    /// None today; a lease that is over gives 0.
     pub fn release(&self, lease_id: &str, now: Now) -> Result<u32> {
-        todo!()
+        let Some(token) = LeaseToken::parse(lease_id) else { return Ok(0) };
+        let mut released = 0;
+        for place in self.shared.leases.places(token) {
+            let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
+            let mut woken = Vec::new();
+            {
+                let mut state = queue.state();
+                let Some(group) = state.groups.get_mut(&place.group) else { continue };
+                let Some(active) = group.existing_active(place.partition) else { continue };
+                if !active.delivery.release(token, now) {
+                    continue;
+                }
+                group.mark_dirty(place.partition);
+                group.push_ready_first(place.partition);
+                group.wake(1, &mut woken);
+                released += 1;
+            }
+            woken.iter().for_each(|wake| wake());
+        }
+        self.shared.leases.remove(token);
+        Ok(released)
     }
 
-    /// `QueueExists` if it exists.
-    pub fn create_queue(&self, name: &str, patch: &SettingsPatch, now: Now) -> Result<QueueInfo> {
-        todo!()
-    }
-    /// `UnknownQueue` if it does not exist. Changes only what the patch names.
-    pub fn update_queue(&self, name: &str, patch: &SettingsPatch, now: Now) -> Result<QueueInfo> {
-        todo!()
-    }
-    /// Whether it existed.
-    pub fn delete_queue(&self, name: &str, now: Now) -> Result<bool> {
-        todo!()
-    }
-    pub fn queue(&self, name: &str) -> Result<QueueInfo> {
-        todo!()
-    }
-    /// Sorted by name.
-    pub fn queues(&self) -> Vec<QueueInfo> {
-        todo!()
-    }
-    /// The name of the live queue with this incarnation.
-    pub fn queue_of_incarnation(&self, incarnation: u64) -> Option<String> {
-        todo!()
-    }
-    /// Partitions with a number of at least `from`, in order of number.
-    pub fn partitions(&self, queue: &str, from: PartitionId, limit: usize) -> Result<Vec<PartitionInfo>> {
-        todo!()
-    }
-    pub fn partition(&self, queue: &str, name: &str) -> Result<PartitionInfo> {
-        todo!()
+    fn next_token(&self) -> LeaseToken {
+        let counter = self.shared.token_counter.fetch_add(1, Ordering::Relaxed);
+        LeaseToken { start_number: self.shared.start_number, counter }
     }
 
-    pub fn declare_group(&self, queue: &str, name: &str, declaration: &GroupDeclaration, now: Now) -> Result<GroupInfo> {
-        todo!()
-    }
-    /// `None` or `__QUEUE_MODE__` as the name is the primary group, here and everywhere.
-    pub fn group(&self, queue: &str, name: &str) -> Result<GroupInfo> {
-        todo!()
-    }
-    pub fn groups(&self, queue: &str) -> Result<Vec<GroupInfo>> {
-        todo!()
-    }
-    pub fn update_group(&self, queue: &str, name: &str, patch: &GroupPatch, now: Now) -> Result<GroupInfo> {
-        todo!()
-    }
-    /// In one queue or in all; a group that is nowhere gives a result with zeros.
-    pub fn delete_group(&self, name: &str, queue: Option<&str>, now: Now) -> Result<RemovedGroup> {
-        todo!()
+    /// The queue of a name, made if it does not exist.
+    fn queue_for_push(&self, name: &str, now: Now) -> Result<Arc<Queue>> {
+        self.check_open()?;
+        if let Some(queue) = self.queues_map().get(name) {
+            return Ok(Arc::clone(queue));
+        }
+        check_name(name)?;
+        self.make_queue(name, &crate::model::SettingsPatch::default(), now, false)
     }
 
-    // WANTED: changes where a group starts in partitions that it has no cursor in yet, in every queue that has the group;
-    // cursors that exist stay. Says in how many queues.
-    pub fn set_start(&self, group: &str, start: Start, now: Now) -> Result<u32> {
-        todo!()
+    /// The queue of a name.
+    fn find_queue(&self, name: &str) -> Result<Arc<Queue>> {
+        self.check_open()?;
+        let found = self.queues_map().get(name).cloned();
+        found.ok_or_else(|| Error::new(ErrorCode::UnknownQueue, format!("there is no queue {name:?}")))
     }
 
-    /// Every group of a queue with its lag.
-    pub fn progress(&self, queue: &str, now: Now) -> Result<Vec<GroupProgress>> {
-        todo!()
-    }
-    /// Cursors of a group in partitions with a number of at least `from`.
-    pub fn cursors(&self, queue: &str, group: &str, from: PartitionId, limit: usize, now: Now) -> Result<Vec<CursorProgress>> {
-        todo!()
-    }
-    pub fn seek(&self, request: &SeekRequest, now: Now) -> Result<Vec<SeekPreview>> {
-        todo!()
-    }
-    pub fn message(&self, queue: &str, partition: PartitionId, target: &AckTarget, now: Now) -> Result<MessageView> {
-        todo!()
+    fn queue_by_incarnation(&self, incarnation: u64) -> Option<Arc<Queue>> {
+        self.queues_map().values().find(|queue| queue.incarnation == incarnation).cloned()
     }
 
-    /// Newest first, with the total.
-    pub fn dead_letters(&self, query: &DeadLetterQuery) -> Result<(Vec<DeadLetter>, u64)> {
-        todo!()
-    }
-    /// Pushes it back into its partition with the id `dlq:<id>` (idempotent inside the dedup window) and removes it.
-    pub fn replay_dead_letter(&self, queue: &str, id: u64, now: Now) -> Result<PushReply> {
-        todo!()
-    }
-    pub fn delete_dead_letter(&self, queue: &str, id: u64, now: Now) -> Result<bool> {
-        todo!()
+    fn queues_map(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<Queue>>> {
+        self.shared.queues.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn trace(&self, queue: &str, event: TraceEvent, now: Now) -> Result<u64> {
-        todo!()
-    }
-    pub fn traces_of_message(&self, queue: &str, partition: PartitionId, transaction_id: &str) -> Result<Vec<TraceEvent>> {
-        todo!()
-    }
-    /// Over all queues, newest first: (queue, event).
-    pub fn traces_by_name(&self, name: &str, limit: usize) -> Vec<(String, TraceEvent)> {
-        todo!()
-    }
-    pub fn trace_names(&self) -> Vec<(String, u64)> {
-        todo!()
+    fn all_queues(&self) -> Vec<Arc<Queue>> {
+        self.queues_map().values().cloned().collect()
     }
 
-    pub fn stats(&self) -> ServerStats {
-        todo!()
+    fn check_open(&self) -> Result<()> {
+        if self.shared.is_closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorCode::ShuttingDown, "the engine is closed"));
+        }
+        Ok(())
+    }
+
+    /// The queues that a pop may take from; those of a namespace in turn.
+    fn sources(&self, source: &PopSource) -> Result<Vec<Arc<Queue>>> {
+        match source {
+            PopSource::Partition { queue, .. } | PopSource::Queue(queue) => Ok(vec![self.find_queue(queue)?]),
+            PopSource::Discover { namespace: None, task: None } => {
+                Err(Error::new(ErrorCode::BadRequest, "a pop without a queue names a namespace or a task"))
+            }
+            PopSource::Discover { namespace, task } => {
+                self.check_open()?;
+                let mut found: Vec<_> = self
+                    .all_queues()
+                    .into_iter()
+                    .filter(|queue| {
+                        let settings = Arc::clone(&queue.state().settings);
+                        namespace.as_ref().is_none_or(|wanted| *wanted == settings.namespace)
+                            && task.as_ref().is_none_or(|wanted| *wanted == settings.task)
+                    })
+                    .collect();
+                found.sort_by_key(|queue| queue.incarnation);
+                let turn = self.shared.rotation.fetch_add(1, Ordering::Relaxed);
+                let middle = if found.is_empty() { 0 } else { turn % found.len() };
+                found.rotate_left(middle);
+                Ok(found)
+            }
+        }
     }
 }

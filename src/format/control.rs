@@ -31,16 +31,12 @@ pub enum ControlOp {
         /// The encoded cursor.
         state: Vec<u8>,
     },
-    /// A cursor of another queue as it is now: part of a transaction that pushed into this queue.
-    ForeignCursor {
+    /// An operation on another queue: part of a transaction that pushed into this one.
+    Foreign {
         /// The other queue's incarnation.
         incarnation: u64,
-        /// The group.
-        group: GroupId,
-        /// The partition.
-        partition: PartitionId,
-        /// The encoded cursor.
-        state: Vec<u8>,
+        /// The encoded operation.
+        operation: Vec<u8>,
     },
     /// A dead letter; the bytes are the engine's.
     DeadLetter {
@@ -64,18 +60,33 @@ pub enum ControlOp {
         /// The push's sequence.
         sequence: u32,
     },
-    /// This queue's part of a transaction over several queues: the records before it in the same run count only if the queue
-    /// `coordinator` has the decision.
-    Prepared {
-        /// Incarnation of the queue that decides.
+    /// A transaction that this queue decides pushes into another queue too: what it pushes there, to be done again at start if the
+    /// other queue does not have it.
+    Redo {
+        /// The transaction's number in this queue.
+        transaction: u64,
+        /// The other queue's incarnation.
+        target: u64,
+        /// The encoded push; the bytes are the engine's.
+        push: Vec<u8>,
+    },
+    /// This queue has its part of a transaction that another queue decided.
+    Applied {
+        /// Incarnation of the queue that decided.
         coordinator: u64,
         /// The transaction's number there.
         transaction: u64,
     },
-    /// A transaction over several queues happened.
-    Decided {
-        /// Its number in this queue.
-        transaction: u64,
+    /// After damage: partitions whose newest batch lies in this segment or before give out their next offset only behind a gap.
+    Jump(JumpRecord),
+    /// Offsets of a partition that were never given to a message.
+    Gap {
+        /// The partition.
+        partition: PartitionId,
+        /// The first of them.
+        first: Offset,
+        /// The last of them.
+        last: Offset,
     },
     /// A remark on a message's way; the bytes are the engine's.
     Trace {
@@ -151,6 +162,15 @@ pub struct GroupRecord {
     pub created_lsn: Lsn,
 }
 
+/// How far offsets jump after damage, so that none that was given before is given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JumpRecord {
+    /// The last segment that the damage concerns.
+    pub segment: u32,
+    /// How many offsets to leave out.
+    pub offsets: u64,
+}
+
 /// Persistent counters of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -158,6 +178,8 @@ pub struct Counters {
     pub dropped: u64,
     /// Messages ever stored.
     pub pushed: u64,
+    /// The oldest segment that retention has left.
+    pub first_segment: u32,
 }
 
 /// Kinds of keys of the checkpoint table.
@@ -174,12 +196,16 @@ pub mod key {
     pub const DEAD_LETTER: u8 = 8;
     /// The counters.
     pub const COUNTERS: u8 = 10;
-    /// A decided transaction: the number's halves.
-    pub const DECIDED: u8 = 13;
+    /// A part of a transaction that another queue decided: the value is the operation, the key only tells several apart.
+    pub const APPLIED: u8 = 13;
     /// A trace: the number's halves.
     pub const TRACE: u8 = 14;
+    /// Offsets to skip after damage.
+    pub const JUMP: u8 = 15;
+    /// Offsets of a partition that were skipped: (partition, running number).
+    pub const GAP: u8 = 16;
     /// A cursor that lives in its cursor file: (group, partition).
-    pub const CURSOR_IN_FILE: u8 = 15;
+    pub const CURSOR_IN_FILE: u8 = 17;
 }
 
 impl ControlOp {
@@ -220,12 +246,10 @@ impl ControlOp {
                 bytes.put_varint(u64::from(*partition));
                 bytes.put_sized(state);
             }
-            Self::ForeignCursor { incarnation, group, partition, state } => {
+            Self::Foreign { incarnation, operation } => {
                 bytes.put_u8(7);
                 bytes.put_u64(*incarnation);
-                bytes.put_varint(u64::from(*group));
-                bytes.put_varint(u64::from(*partition));
-                bytes.put_sized(state);
+                bytes.put_sized(operation);
             }
             Self::DeadLetter { id, state } => {
                 bytes.put_u8(8);
@@ -240,6 +264,7 @@ impl ControlOp {
                 bytes.put_u8(10);
                 bytes.put_varint(counters.dropped);
                 bytes.put_varint(counters.pushed);
+                bytes.put_varint(u64::from(counters.first_segment));
             }
             Self::Producer { partition, producer_id, epoch, sequence } => {
                 bytes.put_u8(11);
@@ -248,19 +273,32 @@ impl ControlOp {
                 bytes.put_u32(*epoch);
                 bytes.put_u32(*sequence);
             }
-            Self::Prepared { coordinator, transaction } => {
+            Self::Redo { transaction, target, push } => {
                 bytes.put_u8(12);
-                bytes.put_u64(*coordinator);
                 bytes.put_u64(*transaction);
+                bytes.put_u64(*target);
+                bytes.put_sized(push);
             }
-            Self::Decided { transaction } => {
+            Self::Applied { coordinator, transaction } => {
                 bytes.put_u8(13);
+                bytes.put_u64(*coordinator);
                 bytes.put_u64(*transaction);
             }
             Self::Trace { id, state } => {
                 bytes.put_u8(14);
                 bytes.put_varint(*id);
                 bytes.put_sized(state);
+            }
+            Self::Jump(jump) => {
+                bytes.put_u8(15);
+                bytes.put_varint(u64::from(jump.segment));
+                bytes.put_varint(jump.offsets);
+            }
+            Self::Gap { partition, first, last } => {
+                bytes.put_u8(16);
+                bytes.put_varint(u64::from(*partition));
+                bytes.put_varint(*first);
+                bytes.put_varint(*last);
             }
         }
     }
@@ -284,24 +322,23 @@ impl ControlOp {
             4 => Self::Group(GroupRecord::decode(reader)?),
             5 => Self::GroupRemoved(number(reader)?),
             6 => Self::Cursor { group: number(reader)?, partition: number(reader)?, state: reader.sized()?.to_vec() },
-            7 => Self::ForeignCursor {
-                incarnation: reader.u64()?,
-                group: number(reader)?,
-                partition: number(reader)?,
-                state: reader.sized()?.to_vec(),
-            },
+            7 => Self::Foreign { incarnation: reader.u64()?, operation: reader.sized()?.to_vec() },
             8 => Self::DeadLetter { id: reader.varint()?, state: reader.sized()?.to_vec() },
             9 => Self::DeadLetterRemoved(reader.varint()?),
-            10 => Self::Counters(Counters { dropped: reader.varint()?, pushed: reader.varint()? }),
+            10 => {
+                Self::Counters(Counters { dropped: reader.varint()?, pushed: reader.varint()?, first_segment: number(reader)? })
+            }
             11 => Self::Producer {
                 partition: number(reader)?,
                 producer_id: reader.u64()?,
                 epoch: reader.u32()?,
                 sequence: reader.u32()?,
             },
-            12 => Self::Prepared { coordinator: reader.u64()?, transaction: reader.u64()? },
-            13 => Self::Decided { transaction: reader.u64()? },
+            12 => Self::Redo { transaction: reader.u64()?, target: reader.u64()?, push: reader.sized()?.to_vec() },
+            13 => Self::Applied { coordinator: reader.u64()?, transaction: reader.u64()? },
             14 => Self::Trace { id: reader.varint()?, state: reader.sized()?.to_vec() },
+            15 => Self::Jump(JumpRecord { segment: number(reader)?, offsets: reader.varint()? }),
+            16 => Self::Gap { partition: number(reader)?, first: reader.varint()?, last: reader.varint()? },
             _ => return Err(UnexpectedEnd),
         })
     }
@@ -326,7 +363,7 @@ impl ControlOp {
             Self::Cursor { group, partition, .. } => (key::CURSOR, *group, *partition),
             Self::DeadLetter { id, .. } => (key::DEAD_LETTER, halves(*id).0, halves(*id).1),
             Self::Counters(_) => (key::COUNTERS, 0, 0),
-            Self::Decided { transaction } => (key::DECIDED, halves(*transaction).0, halves(*transaction).1),
+            Self::Jump(_) => (key::JUMP, 0, 0),
             Self::Trace { id, .. } => (key::TRACE, halves(*id).0, halves(*id).1),
             _ => return None,
         })
@@ -533,13 +570,15 @@ mod tests {
             }),
             ControlOp::GroupRemoved(4),
             ControlOp::Cursor { group: 1, partition: 2, state: vec![1, 2, 3] },
-            ControlOp::ForeignCursor { incarnation: 8, group: 1, partition: 2, state: vec![4] },
+            ControlOp::Foreign { incarnation: 8, operation: vec![4] },
             ControlOp::DeadLetter { id: 1 << 40, state: vec![5] },
             ControlOp::DeadLetterRemoved(7),
-            ControlOp::Counters(Counters { dropped: 6, pushed: 1 }),
+            ControlOp::Counters(Counters { dropped: 6, pushed: 1, first_segment: 2 }),
             ControlOp::Producer { partition: 1, producer_id: 2, epoch: 3, sequence: 4 },
-            ControlOp::Prepared { coordinator: 1, transaction: 2 },
-            ControlOp::Decided { transaction: 2 },
+            ControlOp::Redo { transaction: 2, target: 1, push: vec![9] },
+            ControlOp::Applied { coordinator: 1, transaction: 2 },
+            ControlOp::Jump(JumpRecord { segment: 4, offsets: 1 << 30 }),
+            ControlOp::Gap { partition: 1, first: 5, last: 9 },
             ControlOp::Trace { id: 3, state: vec![] },
         ]
     }

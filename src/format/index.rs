@@ -166,6 +166,60 @@ impl IndexContent {
     }
 }
 
+/// What the header of an index file says.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexSummary {
+    /// The queue's incarnation.
+    pub incarnation: u64,
+    /// The segment's number.
+    pub segment: u32,
+    /// Where the segment's records end.
+    pub end: u32,
+    /// Header CRC of the segment's last record.
+    pub last_crc: u32,
+    /// Time of its newest record, microseconds since the Unix epoch.
+    pub newest_at_us: u64,
+    partitions: usize,
+    batches: usize,
+    groups: usize,
+    ids: usize,
+    damage: usize,
+    body_crc: u32,
+}
+
+impl IndexSummary {
+    /// Decodes and checks the header at the front of an index file.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let header = bytes.get(..INDEX_HEADER_BYTES).ok_or(FormatError::Short(WHAT))?;
+        let short = |_| FormatError::Short(WHAT);
+        let mut reader = Reader::new(header);
+        if reader.array().map_err(short)? != INDEX_MAGIC {
+            return Err(FormatError::Magic(WHAT));
+        }
+        let crc = header.last_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if crc32fast::hash(&header[..INDEX_HEADER_BYTES - 4]) != crc {
+            return Err(FormatError::Checksum(WHAT));
+        }
+        let version = reader.u16().map_err(short)?;
+        reader.u16().map_err(short)?;
+        reader.u32().map_err(short)?;
+        check_flags(WHAT, version, reader.u32().map_err(short)?)?;
+        Ok(Self {
+            incarnation: reader.u64().map_err(short)?,
+            segment: reader.u32().map_err(short)?,
+            end: reader.u32().map_err(short)?,
+            last_crc: reader.u32().map_err(short)?,
+            newest_at_us: reader.u64().map_err(short)?,
+            partitions: reader.u32().map_err(short)? as usize,
+            batches: reader.u32().map_err(short)? as usize,
+            groups: reader.u32().map_err(short)? as usize,
+            ids: reader.u32().map_err(short)? as usize,
+            damage: reader.u32().map_err(short)? as usize,
+            body_crc: reader.u32().map_err(short)?,
+        })
+    }
+}
+
 /// An index file's bytes, verified; lookups read them in place.
 #[derive(Debug, Clone)]
 pub struct SealedIndex {
@@ -184,30 +238,11 @@ pub struct SealedIndex {
 impl SealedIndex {
     /// Takes a whole index file and verifies header, length and checksum.
     pub fn parse(bytes: Bytes, incarnation: u64) -> Result<Self, FormatError> {
-        let header = bytes.get(..INDEX_HEADER_BYTES).ok_or(FormatError::Short(WHAT))?;
-        let short = |_| FormatError::Short(WHAT);
-        let mut reader = Reader::new(header);
-        if reader.array().map_err(short)? != INDEX_MAGIC {
-            return Err(FormatError::Magic(WHAT));
-        }
-        let crc = header.last_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        if crc32fast::hash(&header[..INDEX_HEADER_BYTES - 4]) != crc {
-            return Err(FormatError::Checksum(WHAT));
-        }
-        let version = reader.u16().map_err(short)?;
-        reader.u16().map_err(short)?;
-        reader.u32().map_err(short)?;
-        check_flags(WHAT, version, reader.u32().map_err(short)?)?;
-        if reader.u64().map_err(short)? != incarnation {
+        let header = IndexSummary::decode(&bytes)?;
+        if header.incarnation != incarnation {
             return Err(FormatError::Field { what: WHAT, field: "incarnation" });
         }
-        let segment = reader.u32().map_err(short)?;
-        let end = reader.u32().map_err(short)?;
-        let last_crc = reader.u32().map_err(short)?;
-        let newest_at_us = reader.u64().map_err(short)?;
-        let mut count = || reader.u32().map(|count| count as usize).map_err(short);
-        let (partitions, batches, groups, ids, damage) = (count()?, count()?, count()?, count()?, count()?);
-        let body_crc = reader.u32().map_err(short)?;
+        let IndexSummary { partitions, batches, groups, ids, damage, .. } = header;
         // Counts are of 32 bits and sizes of at most 32, so that nothing here overflows 64 bits.
         let words = batches.div_ceil(64);
         let body = partitions * PARTITION_BYTES
@@ -219,9 +254,10 @@ impl SealedIndex {
         if bytes.len() != INDEX_HEADER_BYTES + body {
             return Err(FormatError::Short(WHAT));
         }
-        if crc32fast::hash(&bytes[INDEX_HEADER_BYTES..]) != body_crc {
+        if crc32fast::hash(&bytes[INDEX_HEADER_BYTES..]) != header.body_crc {
             return Err(FormatError::Checksum(WHAT));
         }
+        let IndexSummary { segment, end, last_crc, newest_at_us, .. } = header;
         Ok(Self { segment, end, last_crc, newest_at_us, partitions, batches, groups, ids, damage, bytes })
     }
 

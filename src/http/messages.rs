@@ -283,7 +283,7 @@ fn newest(engine: &Engine, queue: &QueueInfo, query: &Query) -> Result<Vec<(u32,
 }
 
 /// All partitions of a queue, as far as one answer goes through them.
-pub(super) fn all_partitions(engine: &Engine, queue: &str) -> Vec<crate::engine::PartitionInfo> {
+pub(super) fn all_partitions(engine: &Engine, queue: &str) -> Vec<crate::model::PartitionInfo> {
     engine.partitions(queue, 0, 100_000).unwrap_or_default()
 }
 

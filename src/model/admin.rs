@@ -77,6 +77,21 @@ pub struct ServerStats {
     pub start_number: u64,
 }
 
+/// What is known of a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionInfo {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: PartitionId,
+    /// The oldest offset kept.
+    pub start: Offset,
+    /// The offset after the newest committed message.
+    pub end: Offset,
+    /// When the newest message was stored, microseconds since the Unix epoch; 0 if there never was one.
+    pub newest_at_us: u64,
+}
+
 /// A message that a group gave up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetter {

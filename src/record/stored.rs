@@ -150,7 +150,8 @@ impl OpenBatch {
         Ok(messages)
     }
 
-    fn message(&self, index: u32, entry: &IndexEntry<'_>) -> Result<StoredMessage, BatchError> {
+    /// The message of an entry, its payload shared with the block.
+    pub fn message(&self, index: u32, entry: &IndexEntry<'_>) -> Result<StoredMessage, BatchError> {
         let attributes = if entry.attributes.is_empty() {
             Attributes::default()
         } else {

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 
 use fault::Watch;
+pub(super) use fault::ignore_file_size_signal;
 
 /// A read-only view of the first bytes of a file. Clones share it.
 #[derive(Clone)]

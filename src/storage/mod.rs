@@ -3,6 +3,8 @@
 //! [`disk`] is the only door; [`map`] is the only unsafe code. Nothing here knows sockets, clocks or requests.
 
 pub mod disk;
-pub mod log;
 pub mod lock;
+pub mod log;
 pub mod map;
+pub mod slots;
+pub mod table;

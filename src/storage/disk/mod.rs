@@ -131,6 +131,26 @@ pub trait File: Send + Sync + fmt::Debug {
     fn describe(&self) -> &str;
 }
 
+/// Creates a temporary file; one of that name was left by a run that ended before it put it in place, and goes.
+pub fn create_temporary(dir: &dyn Dir, name: &str) -> Result<Arc<dyn File>> {
+    match dir.create(name) {
+        Err(error) if error.kind == DiskErrorKind::AlreadyExists => {
+            dir.remove(name)?;
+            dir.create(name)
+        }
+        other => other,
+    }
+}
+
+/// Succeeds if no file has the name. What cannot be opened is not taken for missing, so that it is never made anew.
+pub fn check_absent(dir: &dyn Dir, name: &str) -> Result<()> {
+    match dir.open(name, Access::Read) {
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+        Ok(file) => Err(DiskError::from_errno("create", file.describe(), Errno::EXIST)),
+    }
+}
+
 /// Refuses what is not a single component of a path.
 fn check_component(operation: &'static str, parent: &str, name: &str) -> Result<()> {
     let is_component = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, retry_on_intr};
 
+use super::super::map;
 use super::transfer::{read_fully, write_fully};
 use super::{Access, Dir, DiskError, DiskErrorKind, Entry, File, Map, Result, check_component};
 
@@ -25,6 +26,7 @@ pub struct RealDir {
 impl RealDir {
     /// A handle to a directory that exists.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        map::ignore_file_size_signal();
         let path = path.into();
         let metadata = fs::metadata(&path).map_err(|error| from_io("open", &path, &error))?;
         if metadata.is_dir() { Ok(Self { path }) } else { Err(from_errno("open", &path, Errno::NOTDIR)) }

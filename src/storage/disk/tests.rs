@@ -367,3 +367,12 @@ fn a_dangling_link_is_listed_and_not_found() {
     assert_eq!(names(&dir), ["link"]);
     assert_eq!(kind(dir.open("link", Access::Read)), DiskErrorKind::NotFound);
 }
+
+#[test]
+fn the_limit_on_file_sizes_is_an_error_and_not_a_signal() {
+    const SIGXFSZ: u32 = 25;
+    RealDir::open(tempfile::tempdir().unwrap().path()).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    assert_ne!(u64::from_str_radix(ignored, 16).unwrap() & 1 << (SIGXFSZ - 1), 0);
+}

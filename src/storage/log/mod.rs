@@ -1,8 +1,25 @@
-//! The log of one queue.
+//! The log of one queue: segments, their indexes, the writer, recovery.
+//!
+//! One [`LogWriter`] appends; any number of readers share a [`Log`]. What the writer has appended becomes visible to readers when it
+//! is published, and not before; what was published is never written again. Records are opaque here, but for what the index needs.
+
 mod ram_index;
+mod recovery;
 pub mod scan;
 pub mod segment;
-use crate::storage::disk::DiskError;
+mod writer;
+
+use std::sync::{Arc, RwLock};
+
+use crate::format::index::{IndexedBatch, id_hash};
+use crate::format::{Lsn, lsn_position, lsn_segment, names};
+use crate::record::{GroupId, Offset, PartitionId};
+use crate::storage::disk::{Dir, DiskError};
+
+pub use recovery::{LogFinding, LogRecovery, OpenLog, open};
+pub use segment::Segment;
+pub(crate) use segment::replace_file;
+pub use writer::{Appended, LogWriter, OutBatch, OutBody, OutRecord, SpareMaker};
 
 /// Why a log cannot be read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +42,185 @@ pub enum LogError {
         /// How it shows.
         reason: String,
     },
+    /// A sync failed earlier; nothing is written until the log is opened again.
+    #[error("a sync failed ({0}); the log takes no writes until restart")]
+    Poisoned(DiskError),
+    /// The log was written by a newer format.
+    #[error(transparent)]
+    Format(#[from] crate::format::FormatError),
     /// The disk refuses.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
+
+/// A log as its readers share it.
+#[derive(Debug)]
+pub struct Log {
+    dir: Arc<dyn Dir>,
+    incarnation: u64,
+    segments: RwLock<Arc<Vec<Arc<Segment>>>>,
+    /// Segments that should be there and are not.
+    missing: Vec<u32>,
+}
+
+impl Log {
+    fn new(dir: Arc<dyn Dir>, incarnation: u64, segments: Vec<Arc<Segment>>, missing: Vec<u32>) -> Self {
+        Self { dir, incarnation, segments: RwLock::new(Arc::new(segments)), missing }
+    }
+
+    /// The segments, oldest first. A snapshot: a segment that is removed meanwhile stays readable through it.
+    pub fn segments(&self) -> Arc<Vec<Arc<Segment>>> {
+        Arc::clone(&self.segments.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn replace_segments(&self, change: impl FnOnce(&mut Vec<Arc<Segment>>)) {
+        let mut slot = self.segments.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut list = slot.as_ref().clone();
+        change(&mut list);
+        *slot = Arc::new(list);
+    }
+
+    /// The address behind the last published record.
+    pub fn end(&self) -> Lsn {
+        self.segments().last().map_or(0, |segment| segment.lsn(segment.end()))
+    }
+
+    /// Visits, in order, the partition's batches that end behind `from` and of which the group takes something, beginning in segment
+    /// `hint` (or the oldest, if that is gone), until the visitor says no.
+    pub fn visit(
+        &self,
+        partition: PartitionId,
+        from: Offset,
+        group: Option<GroupId>,
+        hint: u32,
+        visit: &mut dyn FnMut(&Arc<Segment>, IndexedBatch) -> bool,
+    ) -> Result<(), LogError> {
+        let segments = self.segments();
+        let first = segments.partition_point(|segment| segment.number() < hint);
+        for segment in &segments[first..] {
+            if !segment.visit(partition, from, group, &mut |batch| visit(segment, batch))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first batch of the partition that ends behind `from`.
+    pub fn find(
+        &self,
+        partition: PartitionId,
+        from: Offset,
+        hint: u32,
+    ) -> Result<Option<(Arc<Segment>, IndexedBatch)>, LogError> {
+        let mut found = None;
+        self.visit(partition, from, None, hint, &mut |segment, batch| {
+            found = Some((Arc::clone(segment), batch));
+            false
+        })?;
+        Ok(found)
+    }
+
+    /// The offset of the newest message of the partition with this transaction id of its own, stored at or after `not_before_us`.
+    pub fn find_id(&self, partition: PartitionId, id: &str, not_before_us: u64) -> Result<Option<Offset>, LogError> {
+        let hash = id_hash(partition, id.as_bytes());
+        for segment in self.segments().iter().rev() {
+            if segment.newest_at_us() < not_before_us {
+                break;
+            }
+            for (batch, message) in segment.ids(hash)? {
+                if batch.partition != partition || batch.created_at_us < not_before_us {
+                    continue;
+                }
+                let open = segment.stored_batch(&batch)?.open().map_err(|error| LogError::Damaged {
+                    segment: segment.number(),
+                    position: batch.position,
+                    reason: error.to_string(),
+                })?;
+                let entry = open.entries().ok().and_then(|mut entries| entries.nth(message as usize));
+                if let Some(Ok(entry)) = entry
+                    && entry.transaction_id == Some(id)
+                {
+                    return Ok(Some(batch.base_offset + u64::from(message)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a damaged range or a missing segment lies between two addresses.
+    pub fn has_damage_between(&self, from: Lsn, to: Lsn) -> Result<bool, LogError> {
+        if self.missing.iter().any(|&number| number >= lsn_segment(from) && number <= lsn_segment(to)) {
+            return Ok(true);
+        }
+        for segment in self.segments().iter() {
+            if segment.number() < lsn_segment(from) || segment.number() > lsn_segment(to) {
+                continue;
+            }
+            for damage in segment.damage()? {
+                let start = segment.lsn(damage.start);
+                if start >= from && start < to {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes index files of sealed segments that have none, and lets go of maps that nobody used lately.
+    pub fn maintain(&self) -> Result<(), LogError> {
+        let segments = self.segments();
+        let Some((_, sealed)) = segments.split_last() else { return Ok(()) };
+        for segment in sealed {
+            segment.seal_index()?;
+            segment.release_unused();
+        }
+        Ok(())
+    }
+
+    /// Removes all segments with a number below `first`, oldest first. Readers that hold a snapshot go on reading theirs. Durable when
+    /// it returns.
+    pub fn remove_before(&self, first: u32) -> Result<u64, LogError> {
+        let gone: Vec<_> = self.segments().iter().filter(|segment| segment.number() < first).cloned().collect();
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        self.replace_segments(|list| list.retain(|segment| segment.number() >= first));
+        let mut bytes = 0;
+        for segment in &gone {
+            for name in [names::segment(segment.number()), names::index(segment.number())] {
+                match self.dir.remove(&name) {
+                    Ok(()) => {}
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            bytes += segment.capacity();
+        }
+        self.dir.sync()?;
+        Ok(bytes)
+    }
+
+    /// Bytes of all segment files.
+    pub fn bytes(&self) -> u64 {
+        self.segments().iter().map(|segment| segment.capacity()).sum()
+    }
+
+    /// Gives the disk back the room of a range of a sealed segment, which no reader may want again.
+    pub fn punch_hole(&self, number: u32, start: u32, end: u32) -> Result<(), LogError> {
+        let file = self.dir.open(&names::segment(number), crate::storage::disk::Access::ReadWrite)?;
+        Ok(file.punch_hole(u64::from(start), u64::from(end - start))?)
+    }
+
+    /// The queue's incarnation.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+}
+
+/// The position of an address that must lie in segment `number`.
+fn position_in(address: Lsn, number: u32) -> Option<u32> {
+    (lsn_segment(address) == number).then(|| lsn_position(address))
+}
+
+#[cfg(test)]
+mod tests;

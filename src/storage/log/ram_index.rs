@@ -66,9 +66,8 @@ impl RamIndex {
         let (word, bit) = (at / 64, 1u64 << (at % 64));
         for (group, bits) in &mut self.groups {
             bits.resize((word + 1).max(bits.len()), 0);
-            let takes_nothing = matches
-                .binary_search_by_key(group, |entry| entry.0)
-                .is_ok_and(|found| matches[found].1 == Matches::None);
+            let takes_nothing =
+                matches.binary_search_by_key(group, |entry| entry.0).is_ok_and(|found| matches[found].1 == Matches::None);
             if takes_nothing {
                 bits[word] &= !bit;
             } else {
@@ -138,11 +137,8 @@ impl RamIndex {
             place[old as usize] = new;
         }
         let groups = self.groups.iter().map(|(&group, bits)| (group, reorder(bits, &order))).collect();
-        let mut ids: Vec<IndexedId> = self
-            .ids
-            .iter()
-            .map(|chained| IndexedId { batch: place[chained.id.batch as usize], ..chained.id })
-            .collect();
+        let mut ids: Vec<IndexedId> =
+            self.ids.iter().map(|chained| IndexedId { batch: place[chained.id.batch as usize], ..chained.id }).collect();
         ids.sort_unstable();
         IndexContent {
             incarnation,

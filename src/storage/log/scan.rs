@@ -143,7 +143,7 @@ pub struct Torn {
 pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnMut(Found)) -> Result<(), LogError> {
     let mut chain = Chain { incarnation, previous_crc: None, epoch: 0 };
     let mut position = u64::from(SEGMENT_HEADER_BYTES);
-    let limit = u64::from(end);
+    let limit = u64::from(end).min(segment.readable()?);
     while position < limit {
         match record_at(segment, &chain, position, limit)? {
             Ok(record) => {
@@ -159,6 +159,10 @@ pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnM
                 position = behind;
             }
         }
+    }
+    // A file cut short: what should be behind its end is lost.
+    if position < u64::from(end) {
+        visit(Found::Damage(Damage { start: position as u32, end }));
     }
     Ok(())
 }
@@ -218,7 +222,11 @@ pub fn tail(
 
 /// Where the durable part of a segment ends, as a position.
 fn durable_end(durable: Lsn, number: u32, length: u64) -> u64 {
-    if crate::format::lsn_segment(durable) > number { length } else { u64::from(crate::format::lsn_position(durable)).min(length) }
+    if crate::format::lsn_segment(durable) > number {
+        length
+    } else {
+        u64::from(crate::format::lsn_position(durable)).min(length)
+    }
 }
 
 /// The position behind the last byte at or behind `from` that is not zero; `from` if there is none.

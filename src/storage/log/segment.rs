@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use bytes::Bytes;
 
-use crate::format::index::{Damage, IndexedBatch, SealedIndex};
+use crate::format::index::{Damage, INDEX_HEADER_BYTES, IndexSummary, IndexedBatch, SealedIndex};
 use crate::format::{Lsn, lsn, names};
 use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind};
@@ -106,6 +106,11 @@ impl Segment {
             return Err(LogError::BeyondEnd { segment: self.number, position });
         }
         self.slice(u64::from(position), end)
+    }
+
+    /// How many bytes of the file can be read.
+    pub(super) fn readable(&self) -> Result<u64, LogError> {
+        Ok(self.map()?.length())
     }
 
     /// Bytes of the whole file, published or not: for recovery and verification, when nobody writes.
@@ -253,6 +258,21 @@ impl Segment {
         Ok(index.filter(|index| index.segment() == self.number && index.end() == self.end()))
     }
 
+    /// What the header of a segment's index file says; `None` if there is none that fits. The rest of it is checked when it is opened.
+    pub(super) fn read_index_summary(dir: &dyn Dir, incarnation: u64, number: u32) -> Result<Option<IndexSummary>, LogError> {
+        let file = match dir.open(&names::index(number), Access::Read) {
+            Ok(file) => file,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut bytes = [0; INDEX_HEADER_BYTES];
+        if file.read_at(&mut bytes, 0)? < bytes.len() {
+            return Ok(None);
+        }
+        let summary = IndexSummary::decode(&bytes).ok();
+        Ok(summary.filter(|summary| summary.incarnation == incarnation && summary.segment == number))
+    }
+
     fn rebuild_index(&self) -> Result<RamIndex, LogError> {
         let mut index = RamIndex::default();
         scan::sealed(self, self.incarnation, self.end(), |found| match found {
@@ -343,7 +363,7 @@ fn read_or_map(file: &dyn crate::storage::disk::File) -> Result<Bytes, DiskError
 }
 
 /// Writes a file whole or not at all, durably.
-pub(super) fn replace_file(dir: &dyn Dir, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+pub(crate) fn replace_file(dir: &dyn Dir, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
     let temporary = names::temporary(name);
     match dir.remove(&temporary) {
         Ok(()) => {}

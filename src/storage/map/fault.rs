@@ -109,6 +109,24 @@ fn install() -> io::Result<()> {
     refused.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
 }
 
+/// Lets a write beyond the process's limit on file sizes fail with an error, where the default is to end the process. An
+/// action that someone chose stays.
+pub(in crate::storage) fn ignore_file_size_signal() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the first call only reads the present action, and it is looked at only if that succeeded; the second
+        // passes the same value with a disposition that runs no code.
+        unsafe {
+            let is_known = libc::sigaction(libc::SIGXFSZ, std::ptr::null(), action.as_mut_ptr()) == 0;
+            if is_known && action.assume_init_ref().sa_sigaction == libc::SIG_DFL {
+                action.assume_init_mut().sa_sigaction = libc::SIG_IGN;
+                libc::sigaction(libc::SIGXFSZ, action.as_ptr(), std::ptr::null_mut());
+            }
+        }
+    });
+}
+
 extern "C" fn on_bus_error(signal: libc::c_int, information: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the system passes a valid siginfo of a SIGBUS, whose address is meaningful when the kernel raised it (a code
     // above zero) and not used otherwise.

@@ -1,0 +1,52 @@
+//! Where a connection comes from.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// The receiving half of any connection.
+pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+/// The sending half of any connection.
+pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// Makes connections.
+#[derive(Debug, Clone)]
+pub enum Dial {
+    /// To this `host:port`.
+    Tcp(Arc<str>),
+    /// To a peer inside the test.
+    #[cfg(test)]
+    Memory(tokio::sync::mpsc::UnboundedSender<tokio::io::DuplexStream>),
+}
+
+impl Dial {
+    /// Where the connections go, for errors.
+    pub fn target(&self) -> &str {
+        match self {
+            Self::Tcp(address) => address,
+            #[cfg(test)]
+            Self::Memory(_) => "memory",
+        }
+    }
+
+    /// One connection.
+    pub async fn connect(&self) -> io::Result<(ReadHalf, WriteHalf)> {
+        match self {
+            Self::Tcp(address) => {
+                let stream = TcpStream::connect(&**address).await?;
+                stream.set_nodelay(true)?;
+                let (read, write) = stream.into_split();
+                Ok((Box::new(read), Box::new(write)))
+            }
+            #[cfg(test)]
+            Self::Memory(peer) => {
+                let (near, far) = tokio::io::duplex(1 << 16);
+                peer.send(far).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+                let (read, write) = tokio::io::split(near);
+                Ok((Box::new(read), Box::new(write)))
+            }
+        }
+    }
+}

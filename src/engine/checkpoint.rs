@@ -1,0 +1,302 @@
+//! Checkpoints: the state of a queue in its table and cursor files, so that a start replays little of the log.
+//!
+//! Order: what other queues keep in this log is checkpointed there first; the log is synced; cursor files are written and synced; the
+//! table gets one block that names the log address. Only then may the log before it be let go.
+
+use std::sync::Arc;
+
+use crate::format::control::{ControlOp, key};
+use crate::format::names;
+use crate::model::{Error, Now};
+use crate::record::{GroupId, PartitionId};
+use crate::storage::disk::Dir;
+use crate::storage::slots::{SlotIdentity, Slots};
+use crate::storage::table::{Entry, Key};
+
+use super::group::Slot;
+use super::queue::{Committer, Queue};
+use super::state::State;
+use super::{Engine, Result};
+
+/// Cursor files of one queue at most; cursors beyond live in the table. Files are for lanes with work left: an idle lane keeps none.
+const CURSOR_FILES_MAX: usize = 1024;
+
+/// A cursor to be written.
+struct DirtyCursor {
+    group: GroupId,
+    partition: PartitionId,
+    state: Vec<u8>,
+    /// Whether messages are left for it to read.
+    is_behind: bool,
+}
+
+impl Committer {
+    /// Whether the log has gone on to another segment since the last checkpoint.
+    pub fn has_rolled(&self) -> bool {
+        crate::format::lsn_segment(self.writer.end()) > crate::format::lsn_segment(self.checkpoint)
+            && self.bytes_since_checkpoint > 0
+    }
+}
+
+impl Engine {
+    /// Takes a checkpoint of a queue.
+    pub(super) fn checkpoint(&self, queue: &Arc<Queue>, _now: Now) -> Result<()> {
+        let foreign = std::mem::take(&mut queue.committer().foreign);
+        for incarnation in foreign {
+            if let Some(other) = self.queue_by_incarnation(incarnation)
+                && let Err(error) = write_checkpoint(&other, &mut other.committer())
+            {
+                queue.committer().foreign.push(incarnation);
+                return Err(error);
+            }
+        }
+        write_checkpoint(queue, &mut queue.committer())
+    }
+}
+
+/// Writes the checkpoint of a queue.
+pub(super) fn write_checkpoint(queue: &Queue, committer: &mut Committer) -> Result<()> {
+    committer.writer.sync()?;
+    committer.unsynced_since_us = None;
+    let at = committer.writer.end();
+    let collected = Collected::take(&mut queue.state());
+    match collected.write(queue, committer, at) {
+        Ok(()) => {
+            committer.checkpoint = at;
+            committer.bytes_since_checkpoint = 0;
+            Ok(())
+        }
+        Err(error) => {
+            collected.put_back(&mut queue.state());
+            Err(error)
+        }
+    }
+}
+
+/// What changed since the last checkpoint.
+struct Collected {
+    entries: Vec<(Key, Option<Vec<u8>>)>,
+    partitions: Vec<PartitionId>,
+    cursors: Vec<DirtyCursor>,
+    groups: std::collections::BTreeSet<GroupId>,
+}
+
+impl Collected {
+    fn take(state: &mut State) -> Self {
+        let mut entries: Vec<(Key, Option<Vec<u8>>)> = std::mem::take(&mut state.dirty).into_iter().collect();
+        let mut partitions = Vec::new();
+        for (id, record) in state.partitions.take_dirty() {
+            let value = record.map(|record| encoded(&ControlOp::Partition(record)));
+            entries.push((Key { kind: key::PARTITION, a: id, b: 0 }, value));
+            partitions.push(id);
+        }
+        entries.push((Key { kind: key::COUNTERS, a: 0, b: 0 }, Some(encoded(&ControlOp::Counters(state.counters)))));
+        let mut cursors = Vec::new();
+        let State { groups, partitions: known, .. } = state;
+        for (&id, group) in groups.iter_mut() {
+            for partition in group.take_dirty() {
+                let end = known.get(partition).map_or(0, |found| found.end);
+                let (state, next) = match group.slot(partition) {
+                    Some(Slot::Plain { cursor, .. }) => (super::delivery::Cursor::from(*cursor), cursor.next),
+                    Some(Slot::Active(active)) => (active.delivery.visible().clone(), active.delivery.visible().next()),
+                    Some(Slot::Held(_)) => continue,
+                    Some(Slot::Unseeded) | None => {
+                        entries.push((Key { kind: key::CURSOR, a: id, b: partition }, None));
+                        continue;
+                    }
+                };
+                let mut bytes = Vec::new();
+                state.encode(&mut bytes);
+                cursors.push(DirtyCursor { group: id, partition, state: bytes, is_behind: next < end });
+            }
+        }
+        let groups = groups.keys().copied().collect();
+        Self { entries, partitions, cursors, groups }
+    }
+
+    fn write(&self, queue: &Queue, committer: &mut Committer, at: u64) -> Result<()> {
+        let mut entries: Vec<(Key, Option<Vec<u8>>)> = self.entries.clone();
+        let mut files_to_remove = Vec::new();
+        // Files of groups that are gone.
+        let orphans = committer.cursor_files.iter().filter(|(group, _)| !self.groups.contains(group));
+        for &(group, partition) in orphans {
+            entries.push((Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, None));
+            files_to_remove.push((group, partition));
+        }
+        let needs_dir = !self.cursors.is_empty() || !files_to_remove.is_empty();
+        let dir = if needs_dir { Some(cursors_dir(&queue.dir)?) } else { None };
+        for cursor in &self.cursors {
+            let place = (cursor.group, cursor.partition);
+            let has_file = committer.cursor_files.contains(&place);
+            let wants_file = cursor.is_behind && (has_file || committer.cursor_files.len() < CURSOR_FILES_MAX);
+            let in_file = Key { kind: key::CURSOR_IN_FILE, a: cursor.group, b: cursor.partition };
+            let in_table = Key { kind: key::CURSOR, a: cursor.group, b: cursor.partition };
+            match (&dir, wants_file) {
+                (Some(dir), true) => {
+                    write_cursor_file(dir, queue.incarnation, cursor, has_file, at)?;
+                    committer.cursor_files.insert(place);
+                    entries.push((in_file, Some(Vec::new())));
+                    entries.push((in_table, None));
+                }
+                _ => {
+                    let operation =
+                        ControlOp::Cursor { group: cursor.group, partition: cursor.partition, state: cursor.state.clone() };
+                    entries.push((in_table, Some(encoded(&operation))));
+                    if has_file {
+                        entries.push((in_file, None));
+                        files_to_remove.push(place);
+                    }
+                }
+            }
+        }
+        append(committer, queue, at, &entries)?;
+        if let Some(dir) = dir {
+            remove_files(&dir, committer, files_to_remove)?;
+        }
+        Ok(())
+    }
+
+    fn put_back(self, state: &mut State) {
+        for (key, value) in self.entries {
+            if key.kind != key::PARTITION {
+                state.dirty.entry(key).or_insert(value);
+            }
+        }
+        for id in self.partitions {
+            state.partitions.mark_dirty(id);
+        }
+        for cursor in self.cursors {
+            if let Some(group) = state.groups.get_mut(&cursor.group) {
+                group.mark_dirty(cursor.partition);
+            }
+        }
+    }
+}
+
+/// Adds a block to the table, or writes the table anew when it has doubled since it was last.
+fn append(committer: &mut Committer, queue: &Queue, at: u64, entries: &[(Key, Option<Vec<u8>>)]) -> Result<()> {
+    const GROWTH_MIN: u64 = 1 << 20;
+    let is_grown = committer.table.file_bytes() > committer.table_base * 2 + GROWTH_MIN;
+    let borrowed = entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() });
+    committer.table.append(at, borrowed)?;
+    if is_grown {
+        let live = all_entries(&queue.state(), &committer.cursor_files);
+        let borrowed = live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) });
+        committer.table.rewrite(at, borrowed)?;
+        committer.table_base = committer.table.file_bytes();
+    }
+    Ok(())
+}
+
+/// Every entry that a table written anew has.
+pub(super) fn all_entries(
+    state: &State,
+    cursor_files: &std::collections::BTreeSet<(GroupId, PartitionId)>,
+) -> Vec<(Key, Vec<u8>)> {
+    let mut operations = vec![
+        ControlOp::Queue(crate::format::control::QueueRecord {
+            name: state.name.clone(),
+            created_at_us: state.created_at_us,
+            settings: state.settings.as_ref().clone(),
+        }),
+        ControlOp::Counters(state.counters),
+    ];
+    operations.extend(state.groups.values().map(|group| ControlOp::Group(group.record.clone())));
+    operations.extend(state.partitions.iter_from(0).map(|(id, partition)| ControlOp::Partition(partition.record(id))));
+    operations.extend(state.dead_letters.iter().map(|(&id, record)| ControlOp::DeadLetter { id, state: record.encode() }));
+    operations
+        .extend(state.traces.iter().map(|(&id, event)| ControlOp::Trace { id, state: super::records::encode_trace(event) }));
+    operations.extend(state.jump.map(ControlOp::Jump));
+    let mut entries: Vec<(Key, Vec<u8>)> = operations
+        .iter()
+        .filter_map(|operation| {
+            let (kind, a, b) = operation.key()?;
+            Some((Key { kind, a, b }, encoded(operation)))
+        })
+        .collect();
+    for (&partition, gaps) in &state.gaps {
+        for (number, &(first, last)) in (0u32..).zip(gaps) {
+            let operation = ControlOp::Gap { partition, first, last };
+            entries.push((Key { kind: key::GAP, a: partition, b: number }, encoded(&operation)));
+        }
+    }
+    for &(coordinator, transaction) in state.applied.keys() {
+        let operation = ControlOp::Applied { coordinator, transaction };
+        let b = (coordinator ^ transaction) as u32;
+        entries.push((Key { kind: key::APPLIED, a: transaction as u32, b }, encoded(&operation)));
+    }
+    for (&group, found) in &state.groups {
+        for (partition, slot) in found.slots_from(0) {
+            if cursor_files.contains(&(group, partition)) {
+                entries.push((Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, Vec::new()));
+                continue;
+            }
+            let cursor = match slot {
+                Slot::Plain { cursor, .. } => super::delivery::Cursor::from(*cursor),
+                Slot::Active(active) => active.delivery.visible().clone(),
+                Slot::Unseeded | Slot::Held(_) => continue,
+            };
+            let mut bytes = Vec::new();
+            cursor.encode(&mut bytes);
+            let operation = ControlOp::Cursor { group, partition, state: bytes };
+            entries.push((Key { kind: key::CURSOR, a: group, b: partition }, encoded(&operation)));
+        }
+    }
+    entries
+}
+
+fn encoded(operation: &ControlOp) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    operation.encode(&mut bytes);
+    bytes
+}
+
+fn cursors_dir(dir: &Arc<dyn Dir>) -> Result<Arc<dyn Dir>> {
+    match dir.dir(names::CURSORS) {
+        Ok(found) => Ok(found),
+        Err(error) if error.is_not_found() => {
+            dir.create_dir(names::CURSORS)?;
+            dir.sync()?;
+            Ok(dir.dir(names::CURSORS)?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn write_cursor_file(dir: &Arc<dyn Dir>, incarnation: u64, cursor: &DirtyCursor, exists: bool, at: u64) -> Result<()> {
+    let identity = SlotIdentity { incarnation, partition: cursor.partition, group: cursor.group };
+    let name = names::cursor(cursor.group, cursor.partition);
+    if exists {
+        let (mut slots, _, _) = Slots::open(dir, &name, identity).map_err(slots_error)?;
+        return slots.write(at, &cursor.state).map_err(slots_error);
+    }
+    match dir.remove(&name) {
+        Ok(()) => {}
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    Slots::create(dir, &name, identity, at, &cursor.state).map(drop).map_err(slots_error)
+}
+
+fn remove_files(dir: &Arc<dyn Dir>, committer: &mut Committer, places: Vec<(GroupId, PartitionId)>) -> Result<()> {
+    if places.is_empty() {
+        return Ok(());
+    }
+    for (group, partition) in places {
+        match dir.remove(&names::cursor(group, partition)) {
+            Ok(()) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        committer.cursor_files.remove(&(group, partition));
+    }
+    Ok(dir.sync()?)
+}
+
+/// The error of a cursor file.
+pub(super) fn slots_error(error: crate::storage::slots::SlotsError) -> Error {
+    match error {
+        crate::storage::slots::SlotsError::Disk(error) => error.into(),
+        other => Error::new(crate::model::ErrorCode::BadDirectory, other.to_string()),
+    }
+}

@@ -1,0 +1,277 @@
+//! Registering, declaring, changing and removing groups.
+
+use crate::filter::Filter;
+use crate::format::control::{ControlOp, GroupRecord};
+use crate::model::{Error, ErrorCode, GroupDeclaration, GroupInfo, GroupPatch, Now, PRIMARY_GROUP, RemovedGroup, Start};
+use crate::record::{GroupId, check_name};
+
+use super::group::PRIMARY;
+use super::queue::Queue;
+use super::stage::Stage;
+use super::{Engine, Result};
+
+impl Engine {
+    /// Declares a group. It starts with what is pushed from now on, or earlier if the declaration says so; then what was stored before
+    /// is judged by the filter given here. Durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// `GroupExists`, `BadFilter` with the position, `BadName`, `PrimaryGroup`, `GroupsDisabled`, or that the commit failed.
+    pub fn declare_group(&self, queue: &str, name: &str, declaration: &GroupDeclaration, now: Now) -> Result<GroupInfo> {
+        check_name(name)?;
+        if name == PRIMARY_GROUP {
+            return Err(primary("is in every queue already"));
+        }
+        Filter::parse(&declaration.filter)?;
+        let queue = self.find_queue(queue)?;
+        let limit = self.shared.options.groups_max;
+        let (name, declaration) = (name.to_owned(), declaration.clone());
+        let id = queue.run(now, move |stage| {
+            if !stage.state.settings.consumer_groups {
+                return Err(Error::new(ErrorCode::GroupsDisabled, "the queue has its consumer groups switched off"));
+            }
+            if stage.state.group_id(Some(&name)).is_some() {
+                return Err(Error::new(ErrorCode::GroupExists, format!("there is a group {name:?} already")));
+            }
+            check_count(stage, limit)?;
+            let id = stage.state.next_group_id;
+            let record = GroupRecord {
+                id,
+                name,
+                is_declared: true,
+                is_enabled: !declaration.is_disabled,
+                is_paused: false,
+                shared: declaration.shared,
+                filter: declaration.filter.clone(),
+                first_filter: declaration.filter,
+                delivery_limit: declaration.delivery_limit,
+                display_name: declaration.display_name,
+                version: 1,
+                start: Some(declaration.start.unwrap_or(Start::New)),
+                created_at_us: stage.now.wall_us,
+                updated_at_us: stage.now.wall_us,
+                created_lsn: stage.at,
+            };
+            stage.plan.operations.push(ControlOp::Group(record));
+            Ok(id)
+        })?;
+        group_info(&queue, id)
+    }
+
+    /// What is known of a group.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`, `UnknownGroup`.
+    pub fn group(&self, queue: &str, name: &str) -> Result<GroupInfo> {
+        let queue = self.find_queue(queue)?;
+        let id = queue.state().require_group(Some(name))?;
+        group_info(&queue, id)
+    }
+
+    /// All groups of a queue, the primary one first.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`.
+    pub fn groups(&self, queue: &str) -> Result<Vec<GroupInfo>> {
+        let queue = self.find_queue(queue)?;
+        let state = queue.state();
+        Ok(state.groups.values().map(|group| group.info(&queue.name)).collect())
+    }
+
+    /// Changes a group. Holds for every push that starts after it returns, and touches no message stored before. Durable when it
+    /// returns.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownGroup`, `VersionConflict`, `BadFilter` with the position (nothing changes then), `PrimaryGroup` for what the primary
+    /// group cannot have, or that the commit failed.
+    pub fn update_group(&self, queue: &str, name: &str, patch: &GroupPatch, now: Now) -> Result<GroupInfo> {
+        if let Some(filter) = &patch.filter {
+            Filter::parse(filter)?;
+        }
+        let queue = self.find_queue(queue)?;
+        let (name, patch) = (name.to_owned(), patch.clone());
+        let id = queue.run(now, move |stage| {
+            let id = stage.state.require_group(Some(&name))?;
+            let Some(group) = stage.state.groups.get(&id) else {
+                return Err(Error::new(ErrorCode::UnknownGroup, format!("there is no group {name:?}")));
+            };
+            let mut record = group.record.clone();
+            if patch.expected_version.is_some_and(|version| version != record.version) {
+                let text = format!("group {name:?} has version {}, not {}", record.version, patch.expected_version.unwrap_or(0));
+                return Err(Error::new(ErrorCode::VersionConflict, text));
+            }
+            let is_primary = id == PRIMARY;
+            if is_primary && patch.filter.as_ref().is_some_and(|filter| !filter.trim().is_empty()) {
+                return Err(primary("cannot have a filter"));
+            }
+            if is_primary && patch.delivery_limit.is_some_and(|limit| limit.is_some()) {
+                return Err(primary("cannot have a delivery limit of its own"));
+            }
+            record.filter = patch.filter.unwrap_or(record.filter);
+            record.is_enabled = patch.is_enabled.unwrap_or(record.is_enabled);
+            record.is_paused = patch.is_paused.unwrap_or(record.is_paused);
+            record.delivery_limit = patch.delivery_limit.unwrap_or(record.delivery_limit);
+            record.display_name = patch.display_name.unwrap_or(record.display_name);
+            record.version += 1;
+            record.updated_at_us = stage.now.wall_us;
+            stage.plan.operations.push(ControlOp::Group(record));
+            Ok(id)
+        })?;
+        wake_group(&queue, id);
+        group_info(&queue, id)
+    }
+
+    /// Changes where a named group starts in partitions that it has no cursor in yet, in every queue that has the group; cursors that
+    /// exist stay where they are. Says in how many queues. Durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// That a commit failed.
+    pub fn set_start(&self, name: &str, start: Start, now: Now) -> Result<u32> {
+        self.check_open()?;
+        let mut changed = 0;
+        for queue in self.all_queues() {
+            if name == PRIMARY_GROUP || queue.state().group_id(Some(name)).is_none() {
+                continue;
+            }
+            let name = name.to_owned();
+            let is_changed = queue.run(now, move |stage| {
+                let Some(id) = stage.state.group_id(Some(&name)) else { return Ok(false) };
+                let Some(group) = stage.state.groups.get(&id) else { return Ok(false) };
+                // Not a new version: what the group takes is the same as before.
+                let record = GroupRecord { start: Some(start), updated_at_us: stage.now.wall_us, ..group.record.clone() };
+                stage.plan.operations.push(ControlOp::Group(record));
+                Ok(true)
+            })?;
+            changed += u32::from(is_changed);
+        }
+        Ok(changed)
+    }
+
+    /// Removes a group from one queue or from all: its cursors, its registration, what it knew of activity. The same name may start
+    /// again. A group that is nowhere gives a result of zeros. Durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// `PrimaryGroup`, `UnknownQueue`, or that a commit failed.
+    pub fn delete_group(&self, name: &str, queue: Option<&str>, now: Now) -> Result<RemovedGroup> {
+        if name == PRIMARY_GROUP {
+            return Err(primary("cannot be deleted"));
+        }
+        let queues = match queue {
+            Some(queue) => vec![self.find_queue(queue)?],
+            None => {
+                self.check_open()?;
+                self.all_queues()
+            }
+        };
+        let mut removed = RemovedGroup::default();
+        for queue in queues {
+            if queue.state().group_id(Some(name)).is_none() {
+                continue;
+            }
+            let name = name.to_owned();
+            let mut woken = Vec::new();
+            if let Some(group) = queue.state().group_id(Some(&name))
+                && let Some(found) = queue.state().groups.get_mut(&group)
+            {
+                found.wake_all(&mut woken);
+            }
+            let cursors = queue.run(now, move |stage| {
+                let Some(id) = stage.state.group_id(Some(&name)) else { return Ok(None) };
+                let cursors = stage.state.groups.get(&id).map_or(0, |group| group.cursor_count());
+                stage.plan.operations.push(ControlOp::GroupRemoved(id));
+                Ok(Some(cursors))
+            })?;
+            if let Some(cursors) = cursors {
+                removed.queues += 1;
+                removed.deleted_partitions += cursors;
+            }
+            // Whoever waits for the group hears that it is gone.
+            woken.iter().for_each(|wake| wake());
+        }
+        Ok(removed)
+    }
+
+    /// Registers a group at its first pop: where it starts is decided and durable before anything is handed out.
+    pub(super) fn register_group(
+        &self,
+        queue: &Queue,
+        name: Option<&str>,
+        start: Option<Start>,
+        shared: bool,
+        now: Now,
+    ) -> Result<GroupId> {
+        let limit = self.shared.options.groups_max;
+        let start = start.unwrap_or(self.shared.options.default_start);
+        let name = name.filter(|&name| name != PRIMARY_GROUP).map(str::to_owned);
+        queue.run(now, move |stage| {
+            let (at, wall_us) = (stage.at, stage.now.wall_us);
+            let Some(name) = name else {
+                // The primary group always starts at the beginning.
+                if let Some(group) = stage.state.groups.get(&PRIMARY)
+                    && group.record.start.is_none()
+                {
+                    let record = GroupRecord { start: Some(Start::Beginning), ..group.record.clone() };
+                    stage.plan.operations.push(ControlOp::Group(record));
+                }
+                return Ok(PRIMARY);
+            };
+            if let Some(id) = stage.state.group_id(Some(&name)) {
+                return Ok(id);
+            }
+            check_count(stage, limit)?;
+            let id = stage.state.next_group_id;
+            let record = GroupRecord {
+                id,
+                name,
+                is_declared: false,
+                is_enabled: true,
+                is_paused: false,
+                shared,
+                filter: String::new(),
+                first_filter: String::new(),
+                delivery_limit: None,
+                display_name: String::new(),
+                version: 1,
+                start: Some(start),
+                created_at_us: wall_us,
+                updated_at_us: wall_us,
+                created_lsn: at,
+            };
+            stage.plan.operations.push(ControlOp::Group(record));
+            Ok(id)
+        })
+    }
+}
+
+fn check_count(stage: &Stage<'_>, limit: usize) -> Result<()> {
+    if stage.state.groups.len() >= limit {
+        let text = format!("the queue has {limit} groups already, the most that are allowed");
+        return Err(Error::new(ErrorCode::TooLarge, text));
+    }
+    Ok(())
+}
+
+fn group_info(queue: &Queue, id: GroupId) -> Result<GroupInfo> {
+    let state = queue.state();
+    let group = state.groups.get(&id).ok_or_else(|| Error::new(ErrorCode::UnknownGroup, "the group is gone"))?;
+    Ok(group.info(&queue.name))
+}
+
+/// A group that was enabled or resumed may have messages waiting.
+fn wake_group(queue: &Queue, id: GroupId) {
+    let mut woken = Vec::new();
+    if let Some(group) = queue.state().groups.get_mut(&id) {
+        group.look_again();
+        group.wake_all(&mut woken);
+    }
+    woken.iter().for_each(|wake| wake());
+}
+
+fn primary(text: &str) -> Error {
+    Error::new(ErrorCode::PrimaryGroup, format!("the primary group {text}"))
+}

@@ -1,0 +1,281 @@
+//! What can be done for a push before its turn comes: checks, filters, packing. Runs on the caller's thread, in parallel.
+
+use bytes::Bytes;
+
+use crate::format::index::id_hash;
+use crate::model::{Compression, Error, ErrorCode, PackedBatch, PushItem, PushRequest};
+use crate::record::{
+    Attributes, BatchBuilder, DEFAULT_PARTITION, GroupId, IndexEntry, IndexWalk, Matches, Message, TRANSACTION_ID_BYTES_MAX,
+    check_name,
+};
+
+use super::filters::FilterSet;
+
+/// Pushes below this many bytes are packed by the committer, together with others for the same partition.
+const SMALL_PUSH_BYTES: usize = 8 << 10;
+
+/// A push that is ready to be given offsets.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub partition: String,
+    pub content: Content,
+    /// Messages that the request had.
+    pub requested: u32,
+    /// Messages that some group takes, by index in the request; `None` is all.
+    pub kept: Option<Vec<u32>>,
+    /// What groups take of the kept messages.
+    pub matches: Vec<(GroupId, Matches)>,
+    /// Own transaction ids of kept messages, with their index among the kept.
+    pub ids: Vec<(u32, String)>,
+    /// Which filters decided.
+    pub filter_version: u64,
+    pub producer: Option<(u64, u32, u32)>,
+    /// Bytes that it takes in the log at most, without the batch header.
+    pub bytes: usize,
+    /// The uncompressed block of a batch that came packed, so that it is opened once.
+    block: Option<Bytes>,
+}
+
+/// The messages of a prepared push.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// Still to be packed.
+    Messages(Vec<Message>),
+    /// Packed.
+    Packed(PackedBatch),
+}
+
+impl Content {
+    /// Messages in it.
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Messages(messages) => messages.len() as u32,
+            Self::Packed(packed) => packed.count,
+        }
+    }
+
+    /// The messages, unpacked if they were packed.
+    pub fn into_messages(self) -> Result<Vec<Message>, Error> {
+        match self {
+            Self::Messages(messages) => Ok(messages),
+            Self::Packed(packed) => unpack(&packed),
+        }
+    }
+}
+
+/// Limits on what one push may bring.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PushLimits {
+    pub message_bytes_max: usize,
+    pub push_bytes_max: usize,
+    pub messages_max: usize,
+}
+
+/// Checks a push and makes it ready. Nothing is stored if this fails.
+pub(super) fn prepare(
+    request: PushRequest,
+    filters: &FilterSet,
+    compression: Compression,
+    limits: PushLimits,
+) -> Result<Prepared, Error> {
+    let partition = if request.partition.is_empty() { DEFAULT_PARTITION.to_owned() } else { request.partition };
+    check_name(&partition)?;
+    let producer = request.producer.filter(|producer| producer.0 != 0);
+    let (content, block) = match request.items {
+        PushItem::Messages(messages) => {
+            check_messages(&messages, limits)?;
+            (Content::Messages(messages), None)
+        }
+        PushItem::Packed(packed) => {
+            let block = check_packed(&packed, limits)?;
+            (Content::Packed(packed), Some(block))
+        }
+    };
+    let mut prepared = Prepared {
+        partition,
+        requested: content.count(),
+        content,
+        kept: None,
+        matches: Vec::new(),
+        ids: Vec::new(),
+        filter_version: filters.version,
+        producer,
+        bytes: 0,
+        block,
+    };
+    prepared.judge(filters)?;
+    prepared.pack(compression);
+    prepared.block = None;
+    Ok(prepared)
+}
+
+impl Prepared {
+    /// Lets the filters decide, also anew after they changed. Messages that no group takes are taken out.
+    pub fn judge(&mut self, filters: &FilterSet) -> Result<(), Error> {
+        self.filter_version = filters.version;
+        let block;
+        let decision = match &self.content {
+            Content::Messages(messages) => filters.decide(messages.iter().map(|message| message.attributes.as_bytes())),
+            Content::Packed(_) if filters.groups.is_empty() => filters.decide(std::iter::empty()),
+            Content::Packed(packed) => {
+                block = self.open(packed)?;
+                let entries = entries_of(packed, &block)?;
+                filters.decide(entries.iter().map(|entry| entry.attributes))
+            }
+        };
+        if decision.dropped.is_empty() {
+            self.matches = decision.all_matches(self.content.count());
+        } else {
+            let before = std::mem::take(&mut self.kept).unwrap_or_else(|| (0..self.content.count()).collect());
+            let mut dropped = decision.dropped.iter().copied().peekable();
+            let kept: Vec<u32> = (0..self.content.count()).filter(|index| dropped.next_if_eq(index).is_none()).collect();
+            self.matches = decision.matches(&kept);
+            let content = std::mem::replace(&mut self.content, Content::Messages(Vec::new()));
+            let mut messages: Vec<Option<Message>> = content.into_messages()?.into_iter().map(Some).collect();
+            let remaining = kept.iter().filter_map(|&index| messages.get_mut(index as usize)?.take()).collect();
+            self.content = Content::Messages(remaining);
+            self.kept = Some(kept.iter().filter_map(|&index| before.get(index as usize).copied()).collect());
+        }
+        self.ids = self.own_ids()?;
+        Ok(())
+    }
+
+    /// Packs what is worth it here; small pushes wait for the committer.
+    pub fn pack(&mut self, compression: Compression) {
+        if let Content::Messages(messages) = &self.content {
+            let bytes: usize = messages.iter().map(|message| message.size() + 16).sum();
+            if bytes >= SMALL_PUSH_BYTES {
+                self.content = Content::Packed(pack(messages, compression));
+            }
+            self.bytes = bytes;
+        }
+        if let Content::Packed(packed) = &self.content {
+            self.bytes = packed.payload.len();
+        }
+        let table: usize = self.matches.iter().map(|_| 8 + self.content.count() as usize / 8).sum();
+        self.bytes += table + self.partition.len() + 256;
+    }
+
+    /// Keeps only some of the kept messages, by index among them: the others turned out to be duplicates.
+    pub fn retain(&mut self, keep: &[u32], compression: Compression) -> Result<(), Error> {
+        let content = std::mem::replace(&mut self.content, Content::Messages(Vec::new()));
+        let count = content.count();
+        let mut messages: Vec<Option<Message>> = content.into_messages()?.into_iter().map(Some).collect();
+        let remaining: Vec<Message> = keep.iter().filter_map(|&index| messages.get_mut(index as usize)?.take()).collect();
+        for (_, matches) in &mut self.matches {
+            let all = std::mem::replace(matches, Matches::None);
+            *matches = Matches::collect(keep.len() as u32, |at| {
+                keep.get(at as usize).is_some_and(|&index| index < count && all.takes(index))
+            });
+        }
+        self.content = Content::Messages(remaining);
+        self.ids = self.own_ids()?;
+        self.pack(compression);
+        Ok(())
+    }
+
+    fn open(&self, packed: &PackedBatch) -> Result<Bytes, Error> {
+        match &self.block {
+            Some(block) => Ok(block.clone()),
+            None => Ok(packed.verify()?),
+        }
+    }
+
+    fn own_ids(&self) -> Result<Vec<(u32, String)>, Error> {
+        match &self.content {
+            Content::Messages(messages) => {
+                Ok((0u32..).zip(messages).filter_map(|(index, message)| Some((index, message.transaction_id.clone()?))).collect())
+            }
+            Content::Packed(packed) => {
+                let block = self.open(packed)?;
+                let entries = entries_of(packed, &block)?;
+                let ids = (0u32..).zip(&entries).filter_map(|(index, entry)| Some((index, entry.transaction_id?.to_owned())));
+                Ok(ids.collect())
+            }
+        }
+    }
+
+    /// Hashes of the own ids for the index.
+    pub fn id_hashes(&self, partition: u32) -> Vec<(u64, u32)> {
+        self.ids.iter().map(|(index, id)| (id_hash(partition, id.as_bytes()), *index)).collect()
+    }
+}
+
+/// Packs messages into a batch.
+pub(super) fn pack(messages: &[Message], compression: Compression) -> PackedBatch {
+    let bytes = messages.iter().map(|message| message.payload.len()).sum();
+    let mut builder = BatchBuilder::with_capacity(messages.len(), bytes);
+    messages.iter().for_each(|message| builder.push(message));
+    builder.finish(compression)
+}
+
+fn unpack(packed: &PackedBatch) -> Result<Vec<Message>, Error> {
+    let block = packed.verify()?;
+    let entries = entries_of(packed, &block)?;
+    entries
+        .iter()
+        .map(|entry| {
+            let attributes = if entry.attributes.is_empty() { Attributes::new() } else { Attributes::decode(entry.attributes)? };
+            Ok(Message {
+                transaction_id: entry.transaction_id.map(str::to_owned),
+                attributes,
+                payload: block.slice(entry.body_start..entry.body_start + entry.body_length),
+            })
+        })
+        .collect()
+}
+
+fn entries_of<'a>(packed: &PackedBatch, block: &'a Bytes) -> Result<Vec<IndexEntry<'a>>, Error> {
+    let walk = IndexWalk::new(block, packed.count, packed.index_length)?;
+    Ok(walk.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn check_messages(messages: &[Message], limits: PushLimits) -> Result<(), Error> {
+    if messages.len() > limits.messages_max {
+        let text = format!("push has {} messages, at most {} are allowed", messages.len(), limits.messages_max);
+        return Err(Error::new(ErrorCode::TooLarge, text));
+    }
+    let mut total = 0usize;
+    for (index, message) in messages.iter().enumerate() {
+        let size = message.size();
+        if size > limits.message_bytes_max {
+            let text = format!("message {index} has {size} bytes, at most {} are allowed", limits.message_bytes_max);
+            return Err(Error::new(ErrorCode::TooLarge, text));
+        }
+        if message.transaction_id.as_ref().is_some_and(|id| id.is_empty() || id.len() > TRANSACTION_ID_BYTES_MAX) {
+            let text = format!("transaction id of message {index} is empty or over {TRANSACTION_ID_BYTES_MAX} bytes");
+            return Err(Error::new(ErrorCode::BadRequest, text));
+        }
+        total = total.saturating_add(size);
+    }
+    check_total(total, limits)
+}
+
+fn check_packed(packed: &PackedBatch, limits: PushLimits) -> Result<Bytes, Error> {
+    check_total(packed.uncompressed_length as usize, limits)?;
+    if packed.count as usize > limits.messages_max {
+        let text = format!("push has {} messages, at most {} are allowed", packed.count, limits.messages_max);
+        return Err(Error::new(ErrorCode::TooLarge, text));
+    }
+    let block = packed.verify()?;
+    for (index, entry) in entries_of(packed, &block)?.iter().enumerate() {
+        let id = entry.transaction_id.map_or(0, str::len);
+        let size = entry.body_length + entry.attributes.len() + id;
+        if size > limits.message_bytes_max {
+            let text = format!("message {index} has {size} bytes, at most {} are allowed", limits.message_bytes_max);
+            return Err(Error::new(ErrorCode::TooLarge, text));
+        }
+        if entry.transaction_id.is_some_and(str::is_empty) {
+            return Err(Error::new(ErrorCode::BadRequest, format!("transaction id of message {index} is empty")));
+        }
+    }
+    Ok(block)
+}
+
+fn check_total(total: usize, limits: PushLimits) -> Result<(), Error> {
+    if total > limits.push_bytes_max {
+        let text = format!("push has {total} bytes, at most {} are allowed", limits.push_bytes_max);
+        return Err(Error::new(ErrorCode::TooLarge, text));
+    }
+    Ok(())
+}

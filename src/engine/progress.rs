@@ -1,0 +1,190 @@
+//! Reading progress: the lag of groups and cursors, by one definition.
+//!
+//! The lag of a cursor is the number of messages between max(next, start) and end that the group takes and has not done. A group that
+//! never had a filter and was never disabled takes all, so its lag is a subtraction; for others the index is asked.
+
+use std::sync::Arc;
+
+use crate::model::{CursorProgress, GroupProgress, Now};
+use crate::record::{Offset, PartitionId};
+
+use super::group::{Group, PRIMARY, Slot};
+use super::pop::group_view;
+use super::queue::Queue;
+use super::read::{View, count_taken};
+use super::{Engine, Result};
+
+/// What is looked at of one cursor while the state is held.
+struct Glance {
+    id: PartitionId,
+    name: String,
+    next: Offset,
+    start: Offset,
+    end: Offset,
+    gap: u64,
+    done_above: u64,
+    hint: u32,
+    in_flight: u64,
+    lease: Option<(u64, String)>,
+    total_consumed: u64,
+    last_consumed_at_us: Option<u64>,
+}
+
+impl Engine {
+    /// Every group of a queue with its lag.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`, `Io`.
+    pub fn progress(&self, queue: &str, now: Now) -> Result<Vec<GroupProgress>> {
+        let queue = self.find_queue(queue)?;
+        let ids: Vec<_> = queue.state().groups.keys().copied().collect();
+        let mut all = Vec::new();
+        for id in ids {
+            let (info, view, takes_all, glances) = {
+                let state = queue.state();
+                let Some(group) = state.groups.get(&id) else { continue };
+                if id == PRIMARY && group.record.start.is_none() {
+                    // Nobody has read as the primary group: it holds nothing back and is listed without cursors.
+                    let group = group.info(&queue.name);
+                    all.push(GroupProgress { group, cursors: 0, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 });
+                    continue;
+                }
+                let glances: Vec<_> =
+                    state.partitions.iter_from(0).map(|(id, found)| glance(&state, group, id, found, &queue, now)).collect();
+                (group.info(&queue.name), group_view(group), takes_all(group), glances)
+            };
+            let mut progress =
+                GroupProgress { group: info, cursors: 0, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 };
+            for found in glances {
+                progress.cursors += 1;
+                progress.leases += u64::from(found.lease.is_some());
+                let lag = self.lag(&queue, &view, takes_all, &found)?;
+                if lag > 0 {
+                    progress.partitions_with_lag += 1;
+                    progress.lag += lag;
+                    let oldest = oldest_unread(&queue, &view, &found)?;
+                    progress.lag_time_us = progress.lag_time_us.max(oldest.map_or(0, |at| now.wall_us.saturating_sub(at)));
+                }
+            }
+            all.push(progress);
+        }
+        Ok(all)
+    }
+
+    /// Cursors of a group in partitions with a number of at least `from`.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`, `UnknownGroup`, `Io`.
+    pub fn cursors(&self, queue: &str, group: &str, from: PartitionId, limit: usize, now: Now) -> Result<Vec<CursorProgress>> {
+        let queue = self.find_queue(queue)?;
+        let (view, takes_all, glances) = {
+            let state = queue.state();
+            let id = state.require_group(Some(group))?;
+            let Some(group) = state.groups.get(&id) else { return Ok(Vec::new()) };
+            let partitions = state.partitions.iter_from(from).take(limit);
+            let glances: Vec<_> = partitions.map(|(id, found)| glance(&state, group, id, found, &queue, now)).collect();
+            (group_view(group), takes_all(group), glances)
+        };
+        glances
+            .into_iter()
+            .map(|found| {
+                let lag = self.lag(&queue, &view, takes_all, &found)?;
+                let oldest_at_us = if lag > 0 { oldest_unread(&queue, &view, &found)? } else { None };
+                Ok(CursorProgress {
+                    partition: found.name,
+                    partition_id: found.id,
+                    next: found.next,
+                    start: found.start,
+                    end: found.end,
+                    lag,
+                    lag_time_us: oldest_at_us.map_or(0, |at| now.wall_us.saturating_sub(at)),
+                    oldest_at_us,
+                    in_flight: found.in_flight,
+                    lease_expires_at_us: found.lease.as_ref().map(|lease| lease.0),
+                    lease_id: found.lease.map(|lease| lease.1).unwrap_or_default(),
+                    total_consumed: found.total_consumed,
+                    last_consumed_at_us: found.last_consumed_at_us,
+                })
+            })
+            .collect()
+    }
+
+    fn lag(&self, queue: &Queue, view: &View, takes_all: bool, found: &Glance) -> Result<u64> {
+        let from = found.next.max(found.start);
+        if from >= found.end {
+            return Ok(0);
+        }
+        let count = if takes_all {
+            (found.end - from).saturating_sub(found.gap)
+        } else {
+            count_taken(&queue.log, &self.shared.cache, found.id, view, (from, found.end), found.hint)?
+        };
+        Ok(count.saturating_sub(found.done_above))
+    }
+}
+
+/// Whether the group has taken every message since it was made.
+fn takes_all(group: &Group) -> bool {
+    let record = &group.record;
+    record.version == 1 && record.is_enabled && record.filter.is_empty() && group.first_filter.is_none()
+}
+
+fn glance(
+    state: &super::state::State,
+    group: &Group,
+    id: PartitionId,
+    partition: &super::partition::Partition,
+    queue: &Arc<Queue>,
+    now: Now,
+) -> Glance {
+    let next = group.next(id, partition, &queue.log);
+    let from = next.max(partition.start);
+    let mut found = Glance {
+        id,
+        name: partition.name().to_owned(),
+        next,
+        start: partition.start,
+        end: partition.end,
+        gap: state.gap_between(id, from, partition.end),
+        done_above: 0,
+        hint: partition.first_segment,
+        in_flight: 0,
+        lease: None,
+        total_consumed: 0,
+        last_consumed_at_us: None,
+    };
+    match group.slot(id) {
+        Some(Slot::Plain { hint, cursor }) => {
+            found.hint = found.hint.max(*hint);
+            found.total_consumed = cursor.total_consumed;
+            found.last_consumed_at_us = (cursor.last_consumed_at_us > 0).then_some(cursor.last_consumed_at_us);
+        }
+        Some(Slot::Active(active)) => {
+            let visible = active.delivery.visible();
+            found.hint = found.hint.max(active.hint);
+            found.done_above = visible.done_above().count();
+            found.in_flight = active.delivery.in_flight(now);
+            found.total_consumed = visible.total_consumed();
+            found.last_consumed_at_us = visible.last_consumed_at_us();
+            found.lease = active.delivery.leases(now).next().map(|lease| {
+                let until = now.wall_us.saturating_add(lease.until_us.saturating_sub(now.steady_us));
+                (until, lease.token.to_string())
+            });
+        }
+        _ => {}
+    }
+    found
+}
+
+/// When the oldest message that the group still wants was stored.
+fn oldest_unread(queue: &Queue, view: &View, found: &Glance) -> Result<Option<u64>> {
+    let mut oldest = None;
+    let from = found.next.max(found.start);
+    queue.log.visit(found.id, from, view.group, found.hint, &mut |_, batch| {
+        oldest = Some(batch.created_at_us);
+        false
+    })?;
+    Ok(oldest)
+}

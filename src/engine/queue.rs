@@ -1,0 +1,506 @@
+//! One queue: its log, its state, and the group commit that moves both.
+//!
+//! Requests are put in line and committed together by whoever comes to it first: a caller that waits, or a committer thread. Locks
+//! are taken in the order committer, state, line; none is held while another queue's is taken, but for transactions, which take
+//! committers in the order of incarnations.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::format::control::ControlOp;
+use crate::model::{AckReply, Durability, Error, ErrorCode, Now, Promise, PushReply};
+use crate::record::{GroupId, PartitionId};
+use crate::storage::disk::{Dir, DiskErrorKind};
+use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
+use crate::storage::table::Table;
+
+use super::acknowledge::ResolvedAck;
+use super::completion::{Completion, Done};
+use super::delivery::Delivery;
+use super::filters::FilterSet;
+use super::group::Wake;
+use super::prepare::Prepared;
+use super::stage::{Plan, Stage};
+use super::state::State;
+
+/// Bytes of pushes that one commit takes; the rest waits for the next.
+const COMMIT_BYTES_MAX: usize = 16 << 20;
+/// Room that a commit asks for beyond its pushes, for acknowledgements beside them.
+const ACK_ROOM_BYTES: u64 = 64 << 10;
+
+/// A queue.
+pub(super) struct Queue {
+    pub incarnation: u64,
+    pub name: String,
+    pub dir: Arc<dyn Dir>,
+    pub log: Arc<Log>,
+    pub spares: Arc<SpareMaker>,
+    committer: Mutex<Committer>,
+    state: Mutex<State>,
+    line: Mutex<Line>,
+    /// Bytes that wait over all queues, shared with the engine.
+    pending_bytes: Arc<AtomicUsize>,
+    filters: Mutex<Arc<FilterSet>>,
+    pub is_scheduled: AtomicBool,
+    is_deleted: AtomicBool,
+    /// Grows with each commit that stored messages, for readers without a group.
+    commits: AtomicU64,
+    watchers: Mutex<Vec<(u64, Wake)>>,
+}
+
+/// What only the committing thread touches.
+pub(super) struct Committer {
+    pub writer: LogWriter,
+    pub table: Table,
+    /// Bytes of the table when it was last written anew.
+    pub table_base: u64,
+    /// Where the log ended at the last checkpoint.
+    pub checkpoint: u64,
+    /// Bytes written to the log since the last checkpoint.
+    pub bytes_since_checkpoint: u64,
+    /// Steady time of the first write that no sync has followed.
+    pub unsynced_since_us: Option<u64>,
+    /// Whether a record behind the last commit says how far the log is durable.
+    pub is_frontier_marked: bool,
+    pub last_commit_us: u64,
+    /// Queues whose cursors stand in this log: their checkpoint comes before this one's.
+    pub foreign: Vec<u64>,
+    pub cursor_files: std::collections::BTreeSet<(GroupId, PartitionId)>,
+}
+
+#[derive(Default)]
+struct Line {
+    jobs: VecDeque<Job>,
+    newest: Option<Now>,
+}
+
+/// A request in line.
+pub(super) enum Job {
+    Push(Box<Prepared>, Done<PushReply>),
+    Ack(Box<ResolvedAck>, Done<AckReply>),
+    /// Committed by itself.
+    Exclusive(Box<dyn Exclusive>),
+}
+
+/// Decides with the stage to itself.
+pub(super) trait Exclusive: Send {
+    /// Decides; what it returns hears whether the commit went well.
+    fn decide(self: Box<Self>, stage: &mut Stage<'_>) -> Finish;
+    /// Hears that it did not come to its turn.
+    fn refuse(self: Box<Self>, error: Error);
+}
+
+/// Hears the outcome of the commit.
+pub(super) type Finish = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+struct Decision<T, F> {
+    decide: F,
+    done: Done<T>,
+}
+
+impl<T, F> Exclusive for Decision<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(&mut Stage<'_>) -> Result<T, Error> + Send + 'static,
+{
+    fn decide(self: Box<Self>, stage: &mut Stage<'_>) -> Finish {
+        let Self { decide, done } = *self;
+        let decision = decide(stage);
+        Box::new(move |outcome| done(decision.and_then(|value| outcome.map(|()| value))))
+    }
+
+    fn refuse(self: Box<Self>, error: Error) {
+        (self.done)(Err(error));
+    }
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Push(prepared, _) => prepared.bytes,
+            Self::Ack(ack, _) => ack.bytes(),
+            Self::Exclusive(_) => 0,
+        }
+    }
+
+    /// Tells the requester that nothing happened.
+    pub fn refuse(self, error: Error) {
+        match self {
+            Self::Push(_, done) => done(Err(error)),
+            Self::Ack(_, done) => done(Err(error)),
+            Self::Exclusive(exclusive) => exclusive.refuse(error),
+        }
+    }
+}
+
+/// What a commit owes to requesters once it is done.
+#[derive(Default)]
+struct Replies {
+    pushes: Vec<(Done<PushReply>, Result<PushReply, Error>)>,
+    acks: Vec<(Done<AckReply>, Result<AckReply, Error>)>,
+    finishes: Vec<Finish>,
+}
+
+impl Replies {
+    fn send(self, outcome: &Result<(), Error>) {
+        // What was refused by decision stays refused for its own reason, whatever became of the rest.
+        for (done, reply) in self.pushes {
+            done(reply.and_then(|reply| outcome.clone().map(|()| reply)));
+        }
+        for (done, reply) in self.acks {
+            done(reply.and_then(|reply| outcome.clone().map(|()| reply)));
+        }
+        for finish in self.finishes {
+            finish(outcome.clone());
+        }
+    }
+}
+
+impl Queue {
+    pub fn new(
+        incarnation: u64,
+        dir: Arc<dyn Dir>,
+        writer: LogWriter,
+        table: Table,
+        state: State,
+        pending_bytes: Arc<AtomicUsize>,
+        cursor_files: std::collections::BTreeSet<(GroupId, PartitionId)>,
+    ) -> Self {
+        let committer = Committer {
+            table_base: table.file_bytes(),
+            checkpoint: table.lsn(),
+            bytes_since_checkpoint: 0,
+            unsynced_since_us: None,
+            is_frontier_marked: true,
+            last_commit_us: 0,
+            foreign: Vec::new(),
+            cursor_files,
+            writer,
+            table,
+        };
+        Self {
+            incarnation,
+            name: state.name.clone(),
+            dir,
+            log: Arc::clone(committer.writer.log()),
+            spares: Arc::clone(committer.writer.spares()),
+            committer: Mutex::new(committer),
+            filters: Mutex::new(Arc::clone(&state.filters)),
+            state: Mutex::new(state),
+            line: Mutex::default(),
+            pending_bytes,
+            is_scheduled: AtomicBool::new(false),
+            is_deleted: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+            watchers: Mutex::default(),
+        }
+    }
+
+    /// The state; hold it shortly and never while waiting for the disk.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to commit.
+    pub fn committer(&self) -> MutexGuard<'_, Committer> {
+        self.committer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The right to commit, if nobody has it.
+    pub fn try_committer(&self) -> Option<MutexGuard<'_, Committer>> {
+        match self.committer.try_lock() {
+            Ok(committer) => Some(committer),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The filters that a push starting now is judged by.
+    pub fn filters(&self) -> Arc<FilterSet> {
+        Arc::clone(&self.filters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts a request in line.
+    pub fn submit(&self, job: Job, now: Now) {
+        if self.is_deleted.load(Ordering::Acquire) {
+            return job.refuse(self.gone());
+        }
+        self.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
+        let mut line = self.line();
+        line.newest = line.newest.max(Some(now));
+        line.jobs.push_back(job);
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The error of a queue that was deleted.
+    pub fn gone(&self) -> Error {
+        Error::new(ErrorCode::UnknownQueue, format!("there is no queue {:?}", self.name))
+    }
+
+    /// Commits until the outcome is there; others that wait are committed with it.
+    pub fn drive<T: Send + 'static>(&self, completion: Completion<T>) -> Result<T, Error> {
+        while !completion.is_done() {
+            let mut committer = self.committer();
+            if completion.is_done() || !self.commit_once(&mut committer) {
+                break;
+            }
+        }
+        completion.wait()
+    }
+
+    /// Decides with the stage to itself, commits, and returns what was decided.
+    pub fn run<T, F>(&self, now: Now, decide: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Stage<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        let (completion, done) = Completion::new();
+        self.submit(Job::Exclusive(Box::new(Decision { decide, done })), now);
+        self.drive(completion)
+    }
+
+    /// Refuses everything from now on.
+    pub fn mark_deleted(&self) {
+        self.is_deleted.store(true, Ordering::Release);
+        let jobs = std::mem::take(&mut self.line().jobs);
+        for job in jobs {
+            self.pending_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
+            job.refuse(self.gone());
+        }
+        let mut woken = Vec::new();
+        for group in self.state().groups.values_mut() {
+            group.wake_all(&mut woken);
+        }
+        woken.iter().for_each(|wake| wake());
+    }
+
+    /// Whether the queue was deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Acquire)
+    }
+
+    /// One group commit of what is in line; whether there was anything.
+    pub fn commit_once(&self, committer: &mut Committer) -> bool {
+        let Some((jobs, now)) = self.take_jobs() else { return false };
+        let bytes: usize = jobs.iter().map(Job::bytes).sum();
+        self.commit_jobs(committer, jobs, now);
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        true
+    }
+
+    fn take_jobs(&self) -> Option<(Vec<Job>, Now)> {
+        let mut line = self.line();
+        let now = line.newest?;
+        let mut bytes = 0;
+        let mut jobs = Vec::new();
+        while let Some(job) = line.jobs.front() {
+            let is_exclusive = matches!(job, Job::Exclusive(_));
+            let is_over = bytes > 0 && bytes + job.bytes() > COMMIT_BYTES_MAX;
+            if !jobs.is_empty() && (is_exclusive || is_over) {
+                break;
+            }
+            bytes += job.bytes();
+            jobs.extend(line.jobs.pop_front());
+            if is_exclusive {
+                break;
+            }
+        }
+        (!jobs.is_empty()).then_some((jobs, now))
+    }
+
+    fn commit_jobs(&self, committer: &mut Committer, jobs: Vec<Job>, now: Now) {
+        if self.is_deleted() {
+            return jobs.into_iter().for_each(|job| job.refuse(self.gone()));
+        }
+        let jobs = self.make_room(committer, jobs, now);
+        if jobs.is_empty() {
+            return;
+        }
+        let mut replies = Replies::default();
+        let plan = self.decide(committer, jobs, now, &mut replies);
+        let outcome = self.commit_plan(committer, plan, now);
+        replies.send(&outcome);
+    }
+
+    /// Makes room for the pushes before anything is decided; without it they are refused and the acknowledgements go on.
+    fn make_room(&self, committer: &mut Committer, jobs: Vec<Job>, now: Now) -> Vec<Job> {
+        let (pushes, bytes) = jobs.iter().fold((0, 0), |(pushes, bytes), job| match job {
+            Job::Push(prepared, _) => (pushes + 1, bytes + prepared.bytes as u64 + 256),
+            _ => (pushes, bytes),
+        });
+        if pushes == 0 {
+            return jobs;
+        }
+        let segment_bytes_max = self.state().settings.segment_bytes_max;
+        let Err(error) = committer.writer.ensure_room(bytes + ACK_ROOM_BYTES, segment_bytes_max, false, now.wall_us) else {
+            return jobs;
+        };
+        let is_full = matches!(&error, LogError::Disk(error) if error.kind == DiskErrorKind::Full);
+        let error = Error::from(error);
+        let (refused, rest): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| matches!(job, Job::Push(..)) || !is_full);
+        refused.into_iter().for_each(|job| job.refuse(error.clone()));
+        rest
+    }
+
+    fn decide(&self, committer: &Committer, jobs: Vec<Job>, now: Now, replies: &mut Replies) -> Plan {
+        let mut state = self.state();
+        let promise = Promise::from(state.settings.durability);
+        let at = committer.writer.end();
+        let mut stage = Stage { state: &mut state, log: &self.log, now, promise, at, plan: Plan::default() };
+        for job in jobs {
+            match job {
+                Job::Push(prepared, done) => replies.pushes.push((done, stage.push(*prepared))),
+                Job::Ack(ack, done) => replies.acks.push((done, stage.ack(&ack))),
+                Job::Exclusive(exclusive) => {
+                    stage.plan.is_atomic = true;
+                    replies.finishes.push(exclusive.decide(&mut stage));
+                }
+            }
+        }
+        let mut plan = stage.plan;
+        plan.take_cursor_changes(&mut state);
+        plan.note_counters(&state);
+        plan
+    }
+
+    /// Writes a plan, makes it as durable as the queue promises, publishes it and wakes who waits. If it cannot be written, nothing
+    /// of it happened.
+    pub fn commit_plan(&self, committer: &mut Committer, mut plan: Plan, now: Now) -> Result<(), Error> {
+        let (settings, created_at_us) = {
+            let state = self.state();
+            (Arc::clone(&state.settings), now.wall_us.max(state.newest_at_us))
+        };
+        if plan.is_empty() {
+            self.publish(committer, plan, created_at_us, now);
+            return Ok(());
+        }
+        let (records, bytes) = plan.take_records(settings.compression);
+        let written = committer
+            .writer
+            .ensure_room(bytes, settings.segment_bytes_max, true, now.wall_us)
+            .and_then(|()| committer.writer.append(records, created_at_us));
+        let appended = match written {
+            Ok(appended) => appended,
+            Err(error) => {
+                self.abandon(&plan);
+                return Err(error.into());
+            }
+        };
+        let mut synced_us = None;
+        if settings.durability == Durability::Sync {
+            let before = std::time::Instant::now();
+            if let Err(error) = committer.writer.sync() {
+                self.abandon(&plan);
+                return Err(error.into());
+            }
+            synced_us = Some(before.elapsed().as_micros() as u64);
+        } else {
+            committer.unsynced_since_us.get_or_insert(now.steady_us);
+        }
+        let bytes = appended.bytes;
+        committer.bytes_since_checkpoint += bytes;
+        committer.is_frontier_marked = false;
+        committer.last_commit_us = now.steady_us;
+        committer.writer.publish(appended);
+        {
+            let mut state = self.state();
+            state.stats.commits += 1;
+            state.stats.bytes_written += bytes;
+            if let Some(time) = synced_us {
+                state.stats.syncs += 1;
+                state.stats.sync_time_us += time;
+            }
+        }
+        self.publish(committer, plan, created_at_us, now);
+        Ok(())
+    }
+
+    /// Makes a plan visible and wakes who waits for it.
+    pub fn publish(&self, committer: &Committer, plan: Plan, created_at_us: u64, now: Now) {
+        let mut woken = Vec::new();
+        let has_messages = {
+            let mut state = self.state();
+            let filters = Arc::clone(&state.filters);
+            let freed = plan.freed.clone();
+            let timers = plan.timers.clone();
+            let touched = plan.publish(&mut state, created_at_us, committer.writer.end());
+            if !Arc::ptr_eq(&filters, &state.filters) {
+                *self.filters.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state.filters);
+            }
+            for (time, group, partition) in timers {
+                state.timers.push(std::cmp::Reverse((time, group, partition)));
+            }
+            wake_for(&mut state, &freed, touched.len(), now, &mut woken);
+            !touched.is_empty()
+        };
+        if has_messages {
+            self.commits.fetch_add(1, Ordering::Release);
+            let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+            woken.extend(watchers.iter().map(|watcher| Arc::clone(&watcher.1)));
+        }
+        woken.iter().for_each(|wake| wake());
+    }
+
+    /// Takes back what was decided for cursors: their visible state is what is durable. Leases end, and their messages come again.
+    pub fn abandon(&self, plan: &Plan) {
+        let mut state = self.state();
+        for &(group, partition, _) in &plan.cursors {
+            let Some(group) = state.groups.get_mut(&group) else { continue };
+            let mode = group.mode();
+            if let Some(active) = group.existing_active(partition) {
+                active.delivery = Delivery::new(mode, active.delivery.visible().clone());
+            }
+            group.push_ready(partition);
+        }
+    }
+
+    /// Registers a reader without a group.
+    pub fn add_watcher(&self, id: u64, wake: Wake) {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).push((id, wake));
+    }
+
+    /// Takes a reader without a group out.
+    pub fn remove_watcher(&self, id: u64) {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).retain(|watcher| watcher.0 != id);
+    }
+
+    /// Applies an operation that recovery found.
+    pub fn apply_recovered(&self, operation: &ControlOp) {
+        let mut state = self.state();
+        state.apply(operation, true);
+        *self.filters.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state.filters);
+    }
+}
+
+/// Puts freed partitions in line for their groups, and wakes as many waiting pops as there is something new for.
+pub(super) fn wake_for(
+    state: &mut State,
+    freed: &[(GroupId, PartitionId)],
+    new_partitions: usize,
+    _now: Now,
+    woken: &mut Vec<Wake>,
+) {
+    for &(id, partition) in freed {
+        let Some(end) = state.partitions.get(partition).map(|found| found.end) else { continue };
+        if let Some(group) = state.groups.get_mut(&id) {
+            let has_more = match group.slot(partition) {
+                Some(super::group::Slot::Plain { cursor, .. }) => cursor.next < end,
+                Some(super::group::Slot::Active(active)) => active.delivery.staged().next() < end,
+                _ => true,
+            };
+            if has_more {
+                group.push_ready(partition);
+                group.wake(1, woken);
+            }
+        }
+    }
+    if new_partitions > 0 {
+        for group in state.groups.values_mut().filter(|group| group.waiter_count() > 0) {
+            group.wake(new_partitions, woken);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Retention: moving the oldest offset kept, and giving the bytes back.
+//!
+//! The rules look at batches in the order of the log. A partition's start moves exactly to the batch, durably, before any segment is
+//! unlinked; a segment goes when all its batches lie below their partitions' starts. Readers that hold slices keep theirs.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::format::control::ControlOp;
+use crate::format::index::IndexedBatch;
+use crate::model::{Now, QueueSettings};
+use crate::record::{Offset, PartitionId};
+
+use super::Engine;
+use super::group::PRIMARY;
+use super::pop::group_view;
+use super::queue::Queue;
+use super::read::View;
+use super::state::State;
+
+/// Batches that one sweep looks at; the next sweep goes on.
+const SWEEP_BATCHES_MAX: usize = 500_000;
+/// Empty partitions that one sweep looks for among so many.
+const SWEEP_PARTITIONS_MAX: usize = 50_000;
+
+/// What the rules say of a queue at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    /// Batches stored before this go, read or not.
+    expired_before_us: u64,
+    /// Batches stored before this go once every group has passed them.
+    completed_before_us: u64,
+    /// Segments up to this number go, read or not.
+    over_size_through: u32,
+}
+
+impl Engine {
+    /// One retention sweep of a queue.
+    pub(super) fn sweep(&self, queue: &Arc<Queue>, now: Now) {
+        let settings = Arc::clone(&queue.state().settings);
+        if let Some(rules) = rules(queue, &settings, now) {
+            // What fails is tried again at the next sweep.
+            let _ = self.apply_rules(queue, rules, now);
+        }
+        let _ = self.remove_idle_partitions(queue, now);
+    }
+
+    fn apply_rules(&self, queue: &Arc<Queue>, rules: Rules, now: Now) -> super::Result<()> {
+        let starts = expired_starts(queue, rules)?;
+        if !starts.is_empty() {
+            queue.run(now, move |stage| {
+                // The groups' positions are read again under the lock under which they move.
+                for (id, start, is_completed_rule) in starts {
+                    let Some(partition) = stage.state.partitions.get(id) else { continue };
+                    let start = if is_completed_rule { start.min(floor(stage.state, id, stage.log)) } else { start };
+                    if start > partition.start && start <= partition.end {
+                        let mut record = partition.record(id);
+                        record.start = start;
+                        stage.plan.starts.push((id, start));
+                        stage.plan.operations.push(ControlOp::Partition(record));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        self.unlink_dead_segments(queue, now)
+    }
+
+    /// Unlinks the oldest segments as long as all their batches lie below their partitions' starts.
+    fn unlink_dead_segments(&self, queue: &Arc<Queue>, now: Now) -> super::Result<()> {
+        let segments = queue.log.segments();
+        let Some((_, sealed)) = segments.split_last() else { return Ok(()) };
+        let checkpoint = crate::format::lsn_segment(queue.committer().checkpoint);
+        let mut first = None;
+        for segment in sealed {
+            let batches = segment.all_batches()?;
+            let state = queue.state();
+            let is_dead = batches.iter().all(|batch| {
+                state.partitions.get(batch.partition).is_none_or(|partition| batch.next_offset() <= partition.start)
+            });
+            if !is_dead {
+                break;
+            }
+            first = Some(segment.number() + 1);
+        }
+        let Some(first) = first else { return Ok(()) };
+        if first > checkpoint {
+            // The log that a start would replay stays; a checkpoint moves on.
+            self.checkpoint(queue, now)?;
+        }
+        queue.run(now, move |stage| {
+            let mut counters = stage.state.counters;
+            counters.first_segment = counters.first_segment.max(first);
+            stage.plan.operations.push(ControlOp::Counters(counters));
+            Ok(())
+        })?;
+        queue.log.remove_before(first)?;
+        Ok(())
+    }
+
+    /// Partitions that are empty and have been idle for long go, with their cursors.
+    fn remove_idle_partitions(&self, queue: &Arc<Queue>, now: Now) -> super::Result<()> {
+        let idle_us = u64::from(self.shared.options.partition_cleanup_days) * 86_400 * 1_000_000;
+        let candidates: Vec<PartitionId> = {
+            let mut state = queue.state();
+            let from = state.cleanup_from;
+            let looked_at: Vec<_> = state.partitions.iter_from(from).take(SWEEP_PARTITIONS_MAX).collect();
+            let next = looked_at.last().map_or(0, |(id, _)| id + 1);
+            let idle = |partition: &super::partition::Partition| {
+                partition.length() == 0
+                    && partition.newest_at_us > 0
+                    && partition.newest_at_us.saturating_add(idle_us) < now.wall_us
+            };
+            let found = looked_at.iter().filter(|(_, partition)| idle(partition)).map(|&(id, _)| id).collect();
+            state.cleanup_from = next;
+            found
+        };
+        if candidates.is_empty() {
+            return Ok(());
+        }
+        queue.run(now, move |stage| {
+            for id in candidates {
+                let is_empty = stage.state.partitions.get(id).is_some_and(|partition| partition.length() == 0);
+                let is_leased = stage.state.groups.values_mut().any(|group| {
+                    group.existing_active(id).is_some_and(|active| active.delivery.leases(stage.now).next().is_some())
+                });
+                let has_letters = stage.state.dead_letters.values().any(|letter| letter.partition == id);
+                if is_empty && !is_leased && !has_letters {
+                    stage.plan.operations.push(ControlOp::PartitionRemoved(id));
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn rules(queue: &Queue, settings: &QueueSettings, now: Now) -> Option<Rules> {
+    let before = |seconds: u64| now.wall_us.saturating_sub(seconds.saturating_mul(1_000_000));
+    let mut rules = Rules { expired_before_us: 0, completed_before_us: 0, over_size_through: 0 };
+    if settings.retention_enabled && settings.retention_s > 0 {
+        rules.expired_before_us = before(settings.retention_s);
+    }
+    if settings.max_wait_time_s > 0 {
+        rules.expired_before_us = rules.expired_before_us.max(before(settings.max_wait_time_s));
+    }
+    if settings.retention_enabled && settings.completed_retention_s > 0 {
+        rules.completed_before_us = before(settings.completed_retention_s);
+    }
+    if settings.retention_bytes > 0 {
+        let segments = queue.log.segments();
+        let mut bytes: u64 = segments.iter().map(|segment| segment.capacity()).sum();
+        for segment in segments.iter().take(segments.len().saturating_sub(1)) {
+            if bytes <= settings.retention_bytes {
+                break;
+            }
+            bytes -= segment.capacity();
+            rules.over_size_through = segment.number();
+        }
+    }
+    let is_any = rules.expired_before_us > 0 || rules.completed_before_us > 0 || rules.over_size_through > 0;
+    is_any.then_some(rules)
+}
+
+/// New starts of partitions: (partition, start, whether only because every group has passed).
+fn expired_starts(queue: &Queue, rules: Rules) -> super::Result<Vec<(PartitionId, Offset, bool)>> {
+    let mut starts: HashMap<PartitionId, (Offset, bool)> = HashMap::new();
+    let mut floors: HashMap<PartitionId, Offset> = HashMap::new();
+    let mut blocked: HashSet<PartitionId> = HashSet::new();
+    let mut looked_at = 0;
+    for segment in queue.log.segments().iter() {
+        let mut batches = segment.all_batches()?;
+        batches.sort_unstable_by_key(|batch| batch.position);
+        looked_at += batches.len();
+        let mut is_young = false;
+        for batch in &batches {
+            let is_expired = batch.created_at_us < rules.expired_before_us || segment.number() <= rules.over_size_through;
+            let may_be_completed = batch.created_at_us < rules.completed_before_us;
+            if !is_expired && !may_be_completed {
+                is_young = true;
+                break;
+            }
+            judge(queue, batch, is_expired, &mut starts, &mut floors, &mut blocked);
+        }
+        if is_young || looked_at > SWEEP_BATCHES_MAX {
+            break;
+        }
+    }
+    Ok(starts.into_iter().map(|(id, (start, is_completed))| (id, start, is_completed)).collect())
+}
+
+fn judge(
+    queue: &Queue,
+    batch: &IndexedBatch,
+    is_expired: bool,
+    starts: &mut HashMap<PartitionId, (Offset, bool)>,
+    floors: &mut HashMap<PartitionId, Offset>,
+    blocked: &mut HashSet<PartitionId>,
+) {
+    let id = batch.partition;
+    if blocked.contains(&id) {
+        return;
+    }
+    let next = batch.next_offset();
+    if is_expired {
+        starts.insert(id, (next, false));
+        return;
+    }
+    let floor = *floors.entry(id).or_insert_with(|| floor(&queue.state(), id, &queue.log));
+    if next <= floor {
+        let is_completed_rule = starts.get(&id).is_none_or(|known| known.1);
+        starts.insert(id, (next, is_completed_rule));
+    } else {
+        blocked.insert(id);
+    }
+}
+
+/// The lowest next offset that any group wants in a partition; 0 where no group has a cursor: nothing is consumed there.
+fn floor(state: &State, id: PartitionId, log: &crate::storage::log::Log) -> Offset {
+    let Some(partition) = state.partitions.get(id) else { return 0 };
+    let registered = state.groups.values().filter(|group| group.record.id != PRIMARY || group.record.start.is_some());
+    let mut lowest = None;
+    for group in registered {
+        let next = group.next(id, partition, log);
+        let wanted = first_wanted(log, id, &group_view(group), next, partition).unwrap_or(partition.end);
+        lowest = Some(lowest.map_or(wanted, |lowest: Offset| lowest.min(wanted)));
+    }
+    lowest.unwrap_or(0)
+}
+
+/// The first offset from `next` on in a batch of which the group takes something: what its filter refused does not hold anything back.
+fn first_wanted(
+    log: &crate::storage::log::Log,
+    id: PartitionId,
+    view: &View,
+    next: Offset,
+    partition: &super::partition::Partition,
+) -> Option<Offset> {
+    if next >= partition.end {
+        return None;
+    }
+    let mut wanted = None;
+    log.visit(id, next, view.group, partition.first_segment, &mut |_, batch| {
+        wanted = Some(batch.base_offset.max(next));
+        false
+    })
+    .ok()?;
+    wanted
+}

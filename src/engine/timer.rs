@@ -1,0 +1,139 @@
+//! What time makes due: leases and delays that end, syncs of the weaker modes, frontier marks, checkpoints, retention.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, PoisonError};
+
+use crate::model::{Durability, Now};
+
+use super::Engine;
+use super::group::Slot;
+use super::queue::Queue;
+
+/// A log that has been idle so long gets a record that says how far it is durable, so that damage in the last commit is told from a
+/// torn tail.
+const FRONTIER_IDLE_US: u64 = 5_000;
+/// A checkpoint is taken after so many bytes of log.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Between looks at what needs no haste: checkpoints, unused maps, free space.
+const MAINTENANCE_US: u64 = 1_000_000;
+/// In `os` mode the log is synced this often all the same, so that a loss of power costs a bounded time.
+const OS_SYNC_US: u64 = 30_000_000;
+
+/// When what is due next.
+#[derive(Debug, Default)]
+pub(super) struct Timing {
+    maintenance_us: u64,
+    retention_us: u64,
+}
+
+impl Engine {
+    /// Does what time has made due, and says at which steady time to call again (at the latest). An engine without threads needs this
+    /// for leases to end, for the weaker durability modes, retention and checkpoints; `pop` itself looks at the time, too.
+    pub fn tick(&self, now: Now) -> u64 {
+        let (is_maintenance, is_retention) = {
+            let mut timing = self.shared.timing.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_maintenance = now.steady_us >= timing.maintenance_us;
+            if is_maintenance {
+                timing.maintenance_us = now.steady_us + MAINTENANCE_US;
+            }
+            let is_retention = now.steady_us >= timing.retention_us;
+            if is_retention {
+                timing.retention_us = now.steady_us + self.shared.options.retention_interval_ms * 1000;
+            }
+            (is_maintenance, is_retention)
+        };
+        let mut next_us = now.steady_us + MAINTENANCE_US;
+        for queue in self.all_queues() {
+            if queue.is_deleted() {
+                continue;
+            }
+            next_us = next_us.min(expire(&queue, now));
+            next_us = next_us.min(self.look_after_log(&queue, now, is_maintenance));
+            if is_retention {
+                self.sweep(&queue, now);
+            }
+        }
+        if is_maintenance {
+            self.shared.leases.sweep(now.steady_us);
+        }
+        next_us
+    }
+
+    fn look_after_log(&self, queue: &Arc<Queue>, now: Now, is_maintenance: bool) -> u64 {
+        let mut next_us = u64::MAX;
+        let durability = queue.state().settings.durability;
+        // Somebody commits right now: the next tick will do.
+        let Some(mut committer) = queue.try_committer() else { return now.steady_us + 1_000 };
+        if let Some(since_us) = committer.unsynced_since_us {
+            let interval_us = match durability {
+                Durability::Sync => 0,
+                Durability::Interval { milliseconds } => u64::from(milliseconds) * 1000,
+                Durability::Os => OS_SYNC_US,
+            };
+            let due_us = since_us + interval_us;
+            if now.steady_us >= due_us {
+                // A failure poisons the log, and every later push says so.
+                if committer.writer.sync().is_ok() {
+                    committer.unsynced_since_us = None;
+                    queue.state().stats.syncs += 1;
+                }
+            } else {
+                next_us = next_us.min(due_us);
+            }
+        }
+        if !committer.is_frontier_marked {
+            let due_us = committer.last_commit_us + FRONTIER_IDLE_US;
+            if now.steady_us >= due_us {
+                committer.is_frontier_marked = true;
+                // Only a hint is lost if it cannot be written; the next append says what is wrong.
+                let _ = committer.writer.mark_frontier(now.wall_us);
+            } else {
+                next_us = next_us.min(due_us);
+            }
+        }
+        let wants_checkpoint = committer.bytes_since_checkpoint >= CHECKPOINT_BYTES || committer.has_rolled();
+        if is_maintenance && wants_checkpoint {
+            drop(committer);
+            // A checkpoint that fails is tried again; until then the log is kept, and a restart replays more of it.
+            let _ = self.checkpoint(queue, now);
+        }
+        if is_maintenance {
+            let _ = queue.log.maintain();
+        }
+        next_us
+    }
+}
+
+/// Ends leases and delays that are over and wakes who waits for their messages. Returns when to look again.
+fn expire(queue: &Queue, now: Now) -> u64 {
+    let mut woken = Vec::new();
+    let next_us = {
+        let mut state = queue.state();
+        let state = &mut *state;
+        while let Some(&Reverse((due_us, group, partition))) = state.timers.peek() {
+            if due_us > now.steady_us {
+                break;
+            }
+            state.timers.pop();
+            let Some(found) = state.groups.get_mut(&group) else { continue };
+            let Some(end) = state.partitions.get(partition).map(|known| known.end) else { continue };
+            let has_more = match found.slot(partition) {
+                Some(Slot::Plain { cursor, .. }) => cursor.next < end,
+                Some(Slot::Active(active)) => active.delivery.staged().next() < end,
+                _ => true,
+            };
+            if let Some(active) = found.existing_active(partition) {
+                active.delivery.expire(now);
+                found.mark_dirty(partition);
+            }
+            found.settle(partition);
+            if has_more {
+                found.push_ready(partition);
+                found.wake(1, &mut woken);
+            }
+        }
+        state.timers.peek().map_or(u64::MAX, |&Reverse((due_us, ..))| due_us)
+    };
+    woken.iter().for_each(|wake| wake());
+    next_us
+}

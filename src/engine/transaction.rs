@@ -1,0 +1,365 @@
+//! Transactions: pushes and acknowledgements in any queues, all or none.
+//!
+//! One log decides: that of the first queue pushed to (or acknowledged in). Its records carry everything, in one run that counts
+//! together: own pushes and cursors, cursors and dead letters of other queues, and what is pushed into other queues to do it again
+//! should the machine stop before they have it. So the usual transaction, push here and acknowledge there, costs one sync.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
+
+use crate::codec::{Put, Reader, UnexpectedEnd};
+use crate::format::control::ControlOp;
+use crate::model::{
+    AckReply, AckRequest, Error, ErrorCode, Now, PackedBatch, Promise, PushItem, PushReply, PushRequest, PushResult, PushResults,
+    TransactionReply, TransactionRequest,
+};
+use crate::record::{GroupId, PartitionId};
+
+use super::acknowledge::ResolvedAck;
+use super::delivery::{Delivery, LeaseToken};
+use super::prepare::{Content, Prepared, pack, prepare};
+use super::queue::{Committer, Queue};
+use super::stage::{Plan, Stage};
+use super::{Engine, Result};
+
+/// What a transaction does in one queue.
+struct Part {
+    queue: Arc<Queue>,
+    pushes: Vec<(usize, Prepared)>,
+    acks: Vec<(usize, ResolvedAck)>,
+    /// State machines as they were, to put back if the transaction does not happen.
+    saved: Vec<(GroupId, PartitionId, Delivery)>,
+    plan: Plan,
+    /// What is pushed here, for the log of the queue that decides.
+    redo: Vec<Vec<u8>>,
+}
+
+impl Engine {
+    /// Does all pushes and acknowledgements or none, also across a crash at any byte, and returns when it is committed.
+    ///
+    /// # Errors
+    ///
+    /// `Duplicate` if a push has a known transaction id, `AckRejected` if an acknowledgement is refused (one below the cursor is not),
+    /// `LeaseLost` if a required lease is over; whatever a push or an acknowledgement can fail with. Nothing happened then.
+    pub fn transact(&self, request: TransactionRequest, now: Now) -> Result<TransactionReply> {
+        self.check_open()?;
+        let (push_count, ack_count) = (request.pushes.len(), request.acks.len());
+        let decides = self.deciding_queue(&request, now)?;
+        let mut parts = self.parts(request, now)?;
+        let mut pushes: Vec<Option<PushReply>> = (0..push_count).map(|_| None).collect();
+        let mut acks: Vec<Option<AckReply>> = (0..ack_count).map(|_| None).collect();
+        let Some(decides) = decides else {
+            return Ok(TransactionReply { pushes: Vec::new(), acks: Vec::new() });
+        };
+        // In the order of incarnations, so that two transactions never wait for each other.
+        let queues: Vec<Arc<Queue>> = parts.values().map(|part| Arc::clone(&part.queue)).collect();
+        let mut committers: BTreeMap<u64, MutexGuard<'_, Committer>> =
+            queues.iter().map(|queue| (queue.incarnation, queue.committer())).collect();
+        let decided = decide_all(&mut parts, &mut committers, now, &mut pushes, &mut acks);
+        if let Err(error) = decided {
+            parts.values_mut().for_each(put_back);
+            return Err(error);
+        }
+        let transaction = self.next_token().counter;
+        let committed = commit_all(&mut parts, &mut committers, decides, (self.shared.start_number << 40) ^ transaction, now);
+        if let Err(error) = committed {
+            parts.values_mut().for_each(put_back);
+            return Err(error);
+        }
+        Ok(TransactionReply { pushes: pushes.into_iter().flatten().collect(), acks: acks.into_iter().flatten().collect() })
+    }
+
+    /// The incarnation of the queue whose log decides.
+    fn deciding_queue(&self, request: &TransactionRequest, now: Now) -> Result<Option<u64>> {
+        if let Some(push) = request.pushes.first() {
+            return Ok(Some(self.queue_for_push(&push.queue, now)?.incarnation));
+        }
+        match request.acks.first() {
+            Some(ack) => Ok(Some(self.find_queue(&ack.queue)?.incarnation)),
+            None => Ok(None),
+        }
+    }
+
+    /// Sorts the requests by queue and makes them ready. The partitions that required leases hold must be held.
+    fn parts(&self, request: TransactionRequest, now: Now) -> Result<BTreeMap<u64, Part>> {
+        let lent = self.check_required_leases(&request.required_leases, now)?;
+        let mut parts = BTreeMap::new();
+        for (index, push) in request.pushes.into_iter().enumerate() {
+            let queue = self.queue_for_push(&push.queue, now)?;
+            let compression = queue.state().settings.compression;
+            let prepared = prepare(push, &queue.filters(), compression, self.push_limits())?;
+            part_of(&mut parts, queue).pushes.push((index, prepared));
+        }
+        for (index, mut ack) in request.acks.into_iter().enumerate() {
+            lend(&mut ack, lent.as_deref());
+            let queue = self.find_queue(&ack.queue)?;
+            let resolved = ResolvedAck::resolve(&queue, ack)?;
+            part_of(&mut parts, queue).acks.push((index, resolved));
+        }
+        Ok(parts)
+    }
+
+    /// Whether all required leases are live. If there is exactly one, acknowledgements without a lease act under it.
+    fn check_required_leases(&self, leases: &[String], now: Now) -> Result<Option<String>> {
+        for lease in leases {
+            let is_live = LeaseToken::parse(lease).is_some_and(|token| {
+                self.shared.leases.places(token).iter().any(|place| {
+                    let Some(queue) = self.queue_by_incarnation(place.incarnation) else { return false };
+                    let mut state = queue.state();
+                    let active = state.groups.get_mut(&place.group).and_then(|group| group.existing_active(place.partition));
+                    active.is_some_and(|active| active.delivery.leases(now).any(|lease| lease.token == token))
+                })
+            });
+            if !is_live {
+                return Err(Error::new(ErrorCode::LeaseLost, format!("required lease {lease:?} is over")));
+            }
+        }
+        Ok(if let [lease] = leases { Some(lease.clone()) } else { None })
+    }
+
+    /// Does a push that a transaction decided and whose queue may not have it. Whether it was missing.
+    pub(super) fn redo_push(
+        &self,
+        coordinator: u64,
+        transaction: u64,
+        target: &Arc<Queue>,
+        push: &[u8],
+        now: Now,
+    ) -> Result<bool> {
+        if target.state().applied.contains_key(&(coordinator, transaction)) {
+            return Ok(false);
+        }
+        let broken = |_| Error::new(ErrorCode::BadDirectory, format!("push of transaction {transaction} does not decode"));
+        let requests = decode_redo(push).map_err(broken)?;
+        let compression = target.state().settings.compression;
+        let mut prepared = Vec::new();
+        for request in requests {
+            prepared.push(prepare(request, &target.filters(), compression, self.push_limits())?);
+        }
+        target.run(now, move |stage| {
+            for push in prepared {
+                stage.push(push)?;
+            }
+            stage.plan.operations.push(ControlOp::Applied { coordinator, transaction });
+            Ok(())
+        })?;
+        Ok(true)
+    }
+}
+
+fn part_of(parts: &mut BTreeMap<u64, Part>, queue: Arc<Queue>) -> &mut Part {
+    parts.entry(queue.incarnation).or_insert_with(|| Part {
+        queue,
+        pushes: Vec::new(),
+        acks: Vec::new(),
+        saved: Vec::new(),
+        plan: Plan::default(),
+        redo: Vec::new(),
+    })
+}
+
+fn lend(ack: &mut AckRequest, lease: Option<&str>) {
+    if ack.lease_id.is_empty()
+        && let Some(lease) = lease
+    {
+        lease.clone_into(&mut ack.lease_id);
+    }
+}
+
+fn decide_all(
+    parts: &mut BTreeMap<u64, Part>,
+    committers: &mut BTreeMap<u64, MutexGuard<'_, Committer>>,
+    now: Now,
+    pushes: &mut [Option<PushReply>],
+    acks: &mut [Option<AckReply>],
+) -> Result<()> {
+    for (incarnation, part) in parts {
+        let Some(committer) = committers.get_mut(incarnation) else { continue };
+        if part.queue.is_deleted() {
+            return Err(part.queue.gone());
+        }
+        let bytes: u64 = part.pushes.iter().map(|(_, push)| push.bytes as u64 + 512).sum::<u64>() + (64 << 10);
+        let segment_bytes_max = part.queue.state().settings.segment_bytes_max;
+        committer.writer.ensure_room(bytes, segment_bytes_max, part.pushes.is_empty(), now.wall_us)?;
+        decide_part(part, committer, now, pushes, acks)?;
+    }
+    Ok(())
+}
+
+fn decide_part(
+    part: &mut Part,
+    committer: &Committer,
+    now: Now,
+    pushes: &mut [Option<PushReply>],
+    acks: &mut [Option<AckReply>],
+) -> Result<()> {
+    let queue = Arc::clone(&part.queue);
+    let mut state = queue.state();
+    for (_, ack) in &part.acks {
+        save(&mut part.saved, &mut state, &queue, ack)?;
+    }
+    let promise = Promise::from(state.settings.durability);
+    let mut stage = Stage { state: &mut state, log: &queue.log, now, promise, at: committer.writer.end(), plan: Plan::default() };
+    for (index, prepared) in part.pushes.drain(..) {
+        part.redo.push(encode_redo(&prepared));
+        let reply = stage.push(prepared)?;
+        if let Some(offset) = first_duplicate(&reply.results) {
+            let text = format!("push {index} of the transaction is a duplicate of offset {offset}");
+            return Err(Error::new(ErrorCode::Duplicate, text));
+        }
+        if let Some(slot) = pushes.get_mut(index) {
+            *slot = Some(reply);
+        }
+    }
+    for (index, ack) in &part.acks {
+        let reply = stage.ack(ack)?;
+        let refused = reply.outcomes.iter().find_map(|outcome| outcome.refused.as_ref());
+        if let Some(refused) = refused {
+            let text = format!("acknowledgement {index} of the transaction is refused: {}", refused.text);
+            return Err(Error::new(ErrorCode::AckRejected, text));
+        }
+        if let Some(slot) = acks.get_mut(*index) {
+            *slot = Some(reply);
+        }
+    }
+    let mut plan = stage.plan;
+    plan.take_cursor_changes(&mut state);
+    plan.note_counters(&state);
+    plan.is_atomic = true;
+    part.plan = plan;
+    Ok(())
+}
+
+/// Keeps the state machine that an acknowledgement will change.
+fn save(
+    saved: &mut Vec<(GroupId, PartitionId, Delivery)>,
+    state: &mut super::state::State,
+    queue: &Queue,
+    ack: &ResolvedAck,
+) -> Result<()> {
+    let group_id = state.require_group(ack.group.as_deref())?;
+    let is_saved = saved.iter().any(|&(group, partition, _)| group == group_id && partition == ack.partition);
+    let (Some(partition), Some(group)) = (state.partitions.get(ack.partition), state.groups.get_mut(&group_id)) else {
+        return Ok(());
+    };
+    if !is_saved && let Ok(active) = group.active_mut(ack.partition, partition, &queue.log) {
+        saved.push((group_id, ack.partition, active.delivery.clone()));
+    }
+    Ok(())
+}
+
+fn put_back(part: &mut Part) {
+    let mut state = part.queue.state();
+    for (group, partition, delivery) in part.saved.drain(..) {
+        let Some(group) = state.groups.get_mut(&group) else { continue };
+        if let Some(active) = group.existing_active(partition) {
+            active.delivery = delivery;
+        }
+        group.settle(partition);
+    }
+}
+
+fn commit_all(
+    parts: &mut BTreeMap<u64, Part>,
+    committers: &mut BTreeMap<u64, MutexGuard<'_, Committer>>,
+    decides: u64,
+    transaction: u64,
+    now: Now,
+) -> Result<()> {
+    let mut foreign = Vec::new();
+    let mut incarnations = Vec::new();
+    for (&incarnation, part) in parts.iter_mut().filter(|(incarnation, _)| **incarnation != decides) {
+        incarnations.push(incarnation);
+        if part.redo.is_empty() {
+            for operation in &part.plan.operations {
+                let mut bytes = Vec::new();
+                operation.encode(&mut bytes);
+                foreign.push(ControlOp::Foreign { incarnation, operation: bytes });
+            }
+        } else {
+            // Its acknowledgements go with its pushes into its own log, and into this one in case that does not come to pass.
+            let cursors = part.plan.operations.iter().filter(|operation| !matches!(operation, ControlOp::Partition(_)));
+            for operation in cursors {
+                let mut bytes = Vec::new();
+                operation.encode(&mut bytes);
+                foreign.push(ControlOp::Foreign { incarnation, operation: bytes });
+            }
+            let mut push = Vec::new();
+            part.redo.iter().for_each(|bytes| push.put_sized(bytes));
+            foreign.push(ControlOp::Redo { transaction, target: incarnation, push });
+            part.plan.operations.push(ControlOp::Applied { coordinator: decides, transaction });
+        }
+    }
+    let (Some(part), Some(committer)) = (parts.get_mut(&decides), committers.get_mut(&decides)) else {
+        return Err(Error::new(ErrorCode::Internal, "the deciding queue is not part of the transaction"));
+    };
+    let mut plan = std::mem::take(&mut part.plan);
+    plan.operations.extend(foreign);
+    part.queue.commit_plan(committer, plan, now)?;
+    committer.foreign.extend(incarnations);
+    part.saved.clear();
+    // It has happened. What follows makes it visible in the other queues.
+    let mut outcome = Ok(());
+    for (incarnation, part) in parts.iter_mut().filter(|(incarnation, _)| **incarnation != decides) {
+        let Some(committer) = committers.get_mut(incarnation) else { continue };
+        let plan = std::mem::take(&mut part.plan);
+        part.saved.clear();
+        if part.redo.is_empty() {
+            let created_at_us = now.wall_us.max(part.queue.state().newest_at_us);
+            part.queue.publish(committer, plan, created_at_us, now);
+        } else if let Err(error) = part.queue.commit_plan(committer, plan, now) {
+            let text = format!("the transaction is durable and will be finished at the next start: {}", error.text);
+            outcome = Err(Error::new(error.code, text));
+        }
+    }
+    outcome
+}
+
+fn first_duplicate(results: &PushResults) -> Option<u64> {
+    match results {
+        PushResults::Range { .. } => None,
+        PushResults::Each(each) => each.iter().find_map(|result| match result {
+            PushResult::Duplicate(offset) => Some(*offset),
+            _ => None,
+        }),
+    }
+}
+
+/// Bytes of a push for [`ControlOp::Redo`]: partition, and the batch as a producer packs it.
+fn encode_redo(prepared: &Prepared) -> Vec<u8> {
+    let packed = match &prepared.content {
+        Content::Packed(packed) => packed.clone(),
+        Content::Messages(messages) => pack(messages, crate::model::Compression::None),
+    };
+    let mut bytes = Vec::with_capacity(packed.payload.len() + 64);
+    bytes.put_sized(prepared.partition.as_bytes());
+    bytes.put_u32(packed.count);
+    bytes.put_u32(packed.index_length);
+    bytes.put_u32(packed.uncompressed_length);
+    bytes.put_u8(packed.codec);
+    bytes.put_u32(packed.payload_crc);
+    bytes.put_sized(&packed.payload);
+    bytes
+}
+
+fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<PushRequest>, UnexpectedEnd> {
+    let mut reader = Reader::new(bytes);
+    let mut requests = Vec::new();
+    while !reader.is_empty() {
+        let mut push = Reader::new(reader.sized()?);
+        let partition = std::str::from_utf8(push.sized()?).map_err(|_| UnexpectedEnd)?.to_owned();
+        let packed = PackedBatch {
+            count: push.u32()?,
+            index_length: push.u32()?,
+            uncompressed_length: push.u32()?,
+            codec: push.u8()?,
+            payload_crc: push.u32()?,
+            payload: bytes::Bytes::copy_from_slice(push.sized()?),
+        };
+        // A push of which every message was dropped has an empty batch.
+        if packed.count > 0 {
+            requests.push(PushRequest { queue: String::new(), partition, items: PushItem::Packed(packed), producer: None });
+        }
+    }
+    Ok(requests)
+}

@@ -1,0 +1,94 @@
+//! Being told when messages may have become claimable.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use crate::model::{Error, PopRequest};
+use crate::record::GroupId;
+
+use super::group::Wake;
+use super::queue::Queue;
+use super::{Engine, Result};
+
+/// Registered interest; ends when it is dropped.
+#[must_use = "the registration ends when this is dropped"]
+pub struct Watch {
+    id: u64,
+    places: Vec<(Weak<Queue>, Option<GroupId>)>,
+}
+
+impl Engine {
+    /// `wake` is called, quickly and perhaps without need, from any thread, when messages may have become claimable for such a pop:
+    /// after a commit, a retry, an expiry, the end of a delay, a seek, an enabling. Register first, then pop, then wait. A group that
+    /// is not registered yet is registered by the pop in between.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue` or `BadRequest`.
+    pub fn watch(&self, request: &PopRequest, wake: Wake) -> Result<Watch> {
+        let id = self.shared.watch_counter.fetch_add(1, Ordering::Relaxed);
+        let mut places = Vec::new();
+        for queue in self.sources(&request.source)? {
+            let group = {
+                let mut state = queue.state();
+                let group = state.group_id(request.group.as_deref());
+                if let Some(found) = group.and_then(|group| state.groups.get_mut(&group)) {
+                    found.add_waiter(id, Arc::clone(&wake));
+                }
+                group
+            };
+            if group.is_none() {
+                // Until the group exists, any commit to the queue may be for it.
+                queue.add_watcher(id, Arc::clone(&wake));
+            }
+            places.push((Arc::downgrade(&queue), group));
+        }
+        Ok(Watch { id, places })
+    }
+
+    /// As [`Engine::watch`], for a reader without a group: woken when messages are committed to the queue.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`.
+    pub fn watch_queue(&self, queue: &str, wake: Wake) -> std::result::Result<Watch, Error> {
+        let id = self.shared.watch_counter.fetch_add(1, Ordering::Relaxed);
+        let queue = self.find_queue(queue)?;
+        queue.add_watcher(id, wake);
+        Ok(Watch { id, places: vec![(Arc::downgrade(&queue), None)] })
+    }
+
+    /// Waiting pops over all queues.
+    pub(super) fn waiting_pops(&self) -> u64 {
+        self.all_queues()
+            .iter()
+            .map(|queue| queue.state().groups.values().map(|group| group.waiter_count() as u64).sum::<u64>())
+            .sum()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for (queue, group) in &self.places {
+            let Some(queue) = queue.upgrade() else { continue };
+            match group {
+                Some(group) => {
+                    let mut woken = Vec::new();
+                    {
+                        let mut state = queue.state();
+                        let state = &mut *state;
+                        if let Some(found) = state.groups.get_mut(group) {
+                            found.remove_waiter(self.id);
+                            // The wake-up that this one got may have been for messages that it did not take.
+                            if found.waiter_count() > 0 && found.has_ready(&state.partitions) {
+                                found.wake(1, &mut woken);
+                            }
+                        }
+                    }
+                    woken.iter().for_each(|wake| wake());
+                }
+                None => queue.remove_watcher(self.id),
+            }
+        }
+    }
+}

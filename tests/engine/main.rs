@@ -1,0 +1,4 @@
+//! The engine on the simulated disk, by behaviour.
+
+mod basics;
+mod support;
