@@ -13,4 +13,5 @@ pub mod model;
 pub mod net;
 pub mod protocol;
 pub mod record;
+pub mod server;
 pub mod storage;

@@ -16,7 +16,7 @@ use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
 
 use super::acknowledge::ResolvedAck;
-use super::completion::{Completion, Done};
+use super::completion::{Completion, Done, Signal};
 use super::delivery::Delivery;
 use super::filters::FilterSet;
 use super::group::Wake;
@@ -72,6 +72,8 @@ pub(super) struct Committer {
 #[derive(Default)]
 struct Line {
     jobs: VecDeque<Job>,
+    /// Threads that wait for an outcome while another commits.
+    waiting: VecDeque<Arc<Signal>>,
     newest: Option<Now>,
 }
 
@@ -131,6 +133,35 @@ impl Job {
             Self::Ack(_, done) => done(Err(error)),
             Self::Exclusive(exclusive) => exclusive.refuse(error),
         }
+    }
+}
+
+/// The right to commit. When it is given up, the next one that waits is asked to go on.
+pub(super) struct CommitterGuard<'a> {
+    // Dropped in this order: the right is given up before anyone is asked to take it.
+    guard: MutexGuard<'a, Committer>,
+    _hand_on: HandOn<'a>,
+}
+
+struct HandOn<'a>(&'a Queue);
+
+impl std::ops::Deref for CommitterGuard<'_> {
+    type Target = Committer;
+
+    fn deref(&self) -> &Committer {
+        &self.guard
+    }
+}
+
+impl std::ops::DerefMut for CommitterGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Committer {
+        &mut self.guard
+    }
+}
+
+impl Drop for HandOn<'_> {
+    fn drop(&mut self) {
+        self.0.hand_on();
     }
 }
 
@@ -203,17 +234,19 @@ impl Queue {
     }
 
     /// The right to commit.
-    pub fn committer(&self) -> MutexGuard<'_, Committer> {
-        self.committer.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn committer(&self) -> CommitterGuard<'_> {
+        let guard = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        CommitterGuard { guard, _hand_on: HandOn(self) }
     }
 
     /// The right to commit, if nobody has it.
-    pub fn try_committer(&self) -> Option<MutexGuard<'_, Committer>> {
-        match self.committer.try_lock() {
-            Ok(committer) => Some(committer),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
+    pub fn try_committer(&self) -> Option<CommitterGuard<'_>> {
+        let guard = match self.committer.try_lock() {
+            Ok(guard) => guard,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(CommitterGuard { guard, _hand_on: HandOn(self) })
     }
 
     /// The filters that a push starting now is judged by.
@@ -241,15 +274,45 @@ impl Queue {
         Error::new(ErrorCode::UnknownQueue, format!("there is no queue {:?}", self.name))
     }
 
-    /// Commits until the outcome is there; others that wait are committed with it.
+    /// Waits until the outcome is there, and commits meanwhile if nobody else does. Whoever commits takes everything that is in line,
+    /// and when its own outcome is there asks the next one that waits to go on: waiting for the right to commit itself would have
+    /// threads woken one by one only to find that their outcome is there.
     pub fn drive<T: Send + 'static>(&self, completion: Completion<T>) -> Result<T, Error> {
-        while !completion.is_done() {
-            let mut committer = self.committer();
-            if completion.is_done() || !self.commit_once(&mut committer) {
-                break;
+        loop {
+            if let Some(mut committer) = self.try_committer() {
+                while !completion.is_done() && self.commit_once(&mut committer) {}
+            } else {
+                self.line().waiting.push_back(Arc::clone(completion.signal()));
+                if let Some(mut committer) = self.try_committer() {
+                    // The one who committed left between the two looks, and did not see this one waiting.
+                    while !completion.is_done() && self.commit_once(&mut committer) {}
+                }
+            }
+            if completion.is_done() || completion.wait() {
+                return completion.take();
             }
         }
-        completion.wait()
+    }
+
+    /// Asks the next one that waits to commit what is in line.
+    fn hand_on(&self) {
+        loop {
+            let next = {
+                let mut line = self.line();
+                if line.jobs.is_empty() { None } else { line.waiting.pop_front() }
+            };
+            match next {
+                Some(signal) if signal.ask() => return,
+                Some(_) => {}
+                None => {
+                    let mut line = self.line();
+                    if line.jobs.is_empty() {
+                        line.waiting.clear();
+                    }
+                    return;
+                }
+            }
+        }
     }
 
     /// Decides with the stage to itself, commits, and returns what was decided.

@@ -8,7 +8,8 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::engine::Engine;
-use crate::model::{GroupProgress, Now, PRIMARY_GROUP, PartitionInfo, QueueInfo};
+use crate::model::PartitionInfo;
+use crate::model::{GroupProgress, Now, PRIMARY_GROUP, QueueInfo};
 
 use super::counts::{self, Counts};
 use super::error::Result;

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::{
-    Gateway, ack, analytics, auth, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics, openapi, pop,
-    push, queues, resources, status, system, traces, transaction,
+    Gateway, ack, analytics, auth, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics,
+    openapi, pop, push, queues, resources, status, system, traces, transaction,
 };
 
 /// All routes with their state.

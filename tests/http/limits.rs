@@ -148,7 +148,8 @@ fn with_a_token_only_who_has_it_comes_in() {
     }
     assert_eq!(client.get("/health").status, 200);
     for (token, status) in [("secret", 200), ("secreT", 401), ("", 401)] {
-        client.raw(format!("GET /api/v1/consumer-groups HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").as_bytes());
+        client
+            .raw(format!("GET /api/v1/consumer-groups HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").as_bytes());
         assert_eq!(client.answer().status, status, "{token}");
     }
 }

@@ -34,7 +34,8 @@ fn both_protocols_see_the_same_messages_groups_and_acknowledgements() {
 
     // One message through each door.
     let attributes = json!({ "region": "eu", "n": 1 });
-    let items = json!({ "items": [{ "queue": queue, "payload": { "from": "http" }, "transactionId": "a", "attributes": attributes }] });
+    let items =
+        json!({ "items": [{ "queue": queue, "payload": { "from": "http" }, "transactionId": "a", "attributes": attributes }] });
     http.post("/api/v1/push", &items).expect(201);
     let mut message = Message::new(r#"{"from": "tcp"}"#);
     message.transaction_id = Some("b".to_owned());
@@ -149,9 +150,11 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
                     for claim in reply.claims {
                         let messages = messages_of(claim.batches).unwrap();
                         let last = messages.last().unwrap().offset;
-                        seen.extend(messages.iter().map(|message| -> u64 {
-                            std::str::from_utf8(&message.payload).unwrap().parse().unwrap()
-                        }));
+                        seen.extend(
+                            messages
+                                .iter()
+                                .map(|message| -> u64 { std::str::from_utf8(&message.payload).unwrap().parse().unwrap() }),
+                        );
                         let item = AckItem {
                             target: AckTarget::Offset(last),
                             verb: AckVerb::Completed,
