@@ -82,6 +82,17 @@ impl Engine {
         Ok(info(&*self.find_queue(name)?))
     }
 
+    /// The incarnation and the settings of a queue; unlike [`Engine::queue`] it counts nothing.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`.
+    pub fn settings(&self, name: &str) -> Result<(u64, Arc<QueueSettings>)> {
+        let queue = self.find_queue(name)?;
+        let settings = Arc::clone(&queue.state().settings);
+        Ok((queue.incarnation, settings))
+    }
+
     /// All queues, sorted by name.
     pub fn queues(&self) -> Vec<QueueInfo> {
         let mut found: Vec<_> = self.all_queues().iter().map(|queue| info(queue)).collect();
