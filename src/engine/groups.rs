@@ -181,9 +181,10 @@ impl Engine {
             let name = name.to_owned();
             let mut woken = Vec::new();
             {
+                // One guard for both looks: a second one inside the first would wait for itself.
                 let mut state = queue.state();
-                if let Some(found) = state.group_id(Some(&name)).and_then(|group| state.groups.get_mut(&group)) {
-                    found.wake_all(&mut woken);
+                if let Some(group) = state.group_id(Some(&name)).and_then(|id| state.groups.get_mut(&id)) {
+                    group.wake_all(&mut woken);
                 }
             }
             let cursors = queue.run(now, move |stage| {
