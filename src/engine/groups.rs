@@ -124,6 +124,38 @@ impl Engine {
         group_info(&queue, id)
     }
 
+    /// Changes where a group starts in partitions that it has not been in, in every queue that has it; cursors that exist do not move.
+    /// Says in how many queues. Durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// `PrimaryGroup`, or that a commit failed.
+    pub fn set_start(&self, name: &str, start: Start, now: Now) -> Result<u64> {
+        if name == PRIMARY_GROUP {
+            return Err(primary("always starts at the beginning"));
+        }
+        self.check_open()?;
+        let mut changed = 0;
+        for queue in self.all_queues() {
+            if queue.state().group_id(Some(name)).is_none() {
+                continue;
+            }
+            let name = name.to_owned();
+            changed += queue.run(now, move |stage| {
+                let Some(group) = stage.state.group_id(Some(&name)).and_then(|id| stage.state.groups.get(&id)) else {
+                    return Ok(0);
+                };
+                let mut record = group.record.clone();
+                record.start = Some(start);
+                record.version += 1;
+                record.updated_at_us = stage.now.wall_us;
+                stage.plan.operations.push(ControlOp::Group(record));
+                Ok(1)
+            })?;
+        }
+        Ok(changed)
+    }
+
     /// Removes a group from one queue or from all: its cursors, its registration, what it knew of activity. The same name may start
     /// again. A group that is nowhere gives a result of zeros. Durable when it returns.
     ///
@@ -148,10 +180,12 @@ impl Engine {
             }
             let name = name.to_owned();
             let mut woken = Vec::new();
-            if let Some(group) = queue.state().group_id(Some(&name))
-                && let Some(found) = queue.state().groups.get_mut(&group)
             {
-                found.wake_all(&mut woken);
+                // One guard for both looks: a second one inside the first would wait for itself.
+                let mut state = queue.state();
+                if let Some(group) = state.group_id(Some(&name)).and_then(|id| state.groups.get_mut(&id)) {
+                    group.wake_all(&mut woken);
+                }
             }
             let cursors = queue.run(now, move |stage| {
                 let Some(id) = stage.state.group_id(Some(&name)) else { return Ok(None) };

@@ -1,11 +1,11 @@
 //! One queue: its log, its state, and the group commit that moves both.
 //!
 //! Requests are put in line and committed together by whoever comes to it first: a caller that waits, or a committer thread. Locks
-//! are taken in the order committer, state, line; none is held while another queue's is taken, but for transactions, which take
+//! are taken in the order checkpointer, committer, state, line; none is held while another queue's is taken, but for transactions, which take
 //! committers in the order of incarnations.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::format::control::ControlOp;
@@ -16,10 +16,12 @@ use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
 
 use super::acknowledge::ResolvedAck;
-use super::completion::{Completion, Done};
+use super::checkpoint::Checkpointer;
+use super::completion::{Completion, Done, Signal};
 use super::delivery::Delivery;
 use super::filters::FilterSet;
 use super::group::Wake;
+use super::leases::{Common, Place};
 use super::prepare::Prepared;
 use super::stage::{Plan, Stage};
 use super::state::State;
@@ -37,10 +39,10 @@ pub(super) struct Queue {
     pub log: Arc<Log>,
     pub spares: Arc<SpareMaker>,
     committer: Mutex<Committer>,
+    checkpointer: Mutex<Checkpointer>,
     state: Mutex<State>,
     line: Mutex<Line>,
-    /// Bytes that wait over all queues, shared with the engine.
-    pending_bytes: Arc<AtomicUsize>,
+    common: Arc<Common>,
     filters: Mutex<Arc<FilterSet>>,
     pub is_scheduled: AtomicBool,
     is_deleted: AtomicBool,
@@ -52,26 +54,24 @@ pub(super) struct Queue {
 /// What only the committing thread touches.
 pub(super) struct Committer {
     pub writer: LogWriter,
-    pub table: Table,
-    /// Bytes of the table when it was last written anew.
-    pub table_base: u64,
-    /// Where the log ended at the last checkpoint.
-    pub checkpoint: u64,
-    /// Bytes written to the log since the last checkpoint.
+    /// Bytes written to the log since the last checkpoint began.
     pub bytes_since_checkpoint: u64,
+    /// The segment in which the last checkpoint began.
+    pub checkpoint_segment: u32,
     /// Steady time of the first write that no sync has followed.
     pub unsynced_since_us: Option<u64>,
     /// Whether a record behind the last commit says how far the log is durable.
     pub is_frontier_marked: bool,
     pub last_commit_us: u64,
-    /// Queues whose cursors stand in this log: their checkpoint comes before this one's.
+    /// Queues of which something stands in this log: their checkpoint comes before this one's.
     pub foreign: Vec<u64>,
-    pub cursor_files: std::collections::BTreeSet<(GroupId, PartitionId)>,
 }
 
 #[derive(Default)]
 struct Line {
     jobs: VecDeque<Job>,
+    /// Threads that wait for an outcome while another commits.
+    waiting: VecDeque<Arc<Signal>>,
     newest: Option<Now>,
 }
 
@@ -134,6 +134,35 @@ impl Job {
     }
 }
 
+/// The right to commit. When it is given up, the next one that waits is asked to go on.
+pub(super) struct CommitterGuard<'a> {
+    // Dropped in this order: the right is given up before anyone is asked to take it.
+    guard: MutexGuard<'a, Committer>,
+    _hand_on: HandOn<'a>,
+}
+
+struct HandOn<'a>(&'a Queue);
+
+impl std::ops::Deref for CommitterGuard<'_> {
+    type Target = Committer;
+
+    fn deref(&self) -> &Committer {
+        &self.guard
+    }
+}
+
+impl std::ops::DerefMut for CommitterGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Committer {
+        &mut self.guard
+    }
+}
+
+impl Drop for HandOn<'_> {
+    fn drop(&mut self) {
+        self.0.hand_on();
+    }
+}
+
 /// What a commit owes to requesters once it is done.
 #[derive(Default)]
 struct Replies {
@@ -164,20 +193,17 @@ impl Queue {
         writer: LogWriter,
         table: Table,
         state: State,
-        pending_bytes: Arc<AtomicUsize>,
-        cursor_files: std::collections::BTreeSet<(GroupId, PartitionId)>,
+        common: Arc<Common>,
+        cursor_files: BTreeSet<(GroupId, PartitionId)>,
     ) -> Self {
         let committer = Committer {
-            table_base: table.file_bytes(),
-            checkpoint: table.lsn(),
             bytes_since_checkpoint: 0,
+            checkpoint_segment: crate::format::lsn_segment(table.lsn()),
             unsynced_since_us: None,
             is_frontier_marked: true,
             last_commit_us: 0,
             foreign: Vec::new(),
-            cursor_files,
             writer,
-            table,
         };
         Self {
             incarnation,
@@ -186,10 +212,11 @@ impl Queue {
             log: Arc::clone(committer.writer.log()),
             spares: Arc::clone(committer.writer.spares()),
             committer: Mutex::new(committer),
+            checkpointer: Mutex::new(Checkpointer::new(table, cursor_files)),
             filters: Mutex::new(Arc::clone(&state.filters)),
             state: Mutex::new(state),
             line: Mutex::default(),
-            pending_bytes,
+            common,
             is_scheduled: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
             commits: AtomicU64::new(0),
@@ -203,17 +230,24 @@ impl Queue {
     }
 
     /// The right to commit.
-    pub fn committer(&self) -> MutexGuard<'_, Committer> {
-        self.committer.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn committer(&self) -> CommitterGuard<'_> {
+        let guard = self.committer.lock().unwrap_or_else(PoisonError::into_inner);
+        CommitterGuard { guard, _hand_on: HandOn(self) }
     }
 
     /// The right to commit, if nobody has it.
-    pub fn try_committer(&self) -> Option<MutexGuard<'_, Committer>> {
-        match self.committer.try_lock() {
-            Ok(committer) => Some(committer),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
+    pub fn try_committer(&self) -> Option<CommitterGuard<'_>> {
+        let guard = match self.committer.try_lock() {
+            Ok(guard) => guard,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        };
+        Some(CommitterGuard { guard, _hand_on: HandOn(self) })
+    }
+
+    /// The right to write a checkpoint; taken before the right to commit.
+    pub fn checkpointer(&self) -> MutexGuard<'_, Checkpointer> {
+        self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The filters that a push starting now is judged by.
@@ -226,7 +260,7 @@ impl Queue {
         if self.is_deleted.load(Ordering::Acquire) {
             return job.refuse(self.gone());
         }
-        self.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
+        self.common.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         let mut line = self.line();
         line.newest = line.newest.max(Some(now));
         line.jobs.push_back(job);
@@ -241,15 +275,45 @@ impl Queue {
         Error::new(ErrorCode::UnknownQueue, format!("there is no queue {:?}", self.name))
     }
 
-    /// Commits until the outcome is there; others that wait are committed with it.
+    /// Waits until the outcome is there, and commits meanwhile if nobody else does. Whoever commits takes everything that is in line,
+    /// and when its own outcome is there asks the next one that waits to go on: waiting for the right to commit itself would have
+    /// threads woken one by one only to find that their outcome is there.
     pub fn drive<T: Send + 'static>(&self, completion: Completion<T>) -> Result<T, Error> {
-        while !completion.is_done() {
-            let mut committer = self.committer();
-            if completion.is_done() || !self.commit_once(&mut committer) {
-                break;
+        loop {
+            if let Some(mut committer) = self.try_committer() {
+                while !completion.is_done() && self.commit_once(&mut committer) {}
+            } else {
+                self.line().waiting.push_back(Arc::clone(completion.signal()));
+                if let Some(mut committer) = self.try_committer() {
+                    // The one who committed left between the two looks, and did not see this one waiting.
+                    while !completion.is_done() && self.commit_once(&mut committer) {}
+                }
+            }
+            if completion.is_done() || completion.wait() {
+                return completion.take();
             }
         }
-        completion.wait()
+    }
+
+    /// Asks the next one that waits to commit what is in line.
+    fn hand_on(&self) {
+        loop {
+            let next = {
+                let mut line = self.line();
+                if line.jobs.is_empty() { None } else { line.waiting.pop_front() }
+            };
+            match next {
+                Some(signal) if signal.ask() => return,
+                Some(_) => {}
+                None => {
+                    let mut line = self.line();
+                    if line.jobs.is_empty() {
+                        line.waiting.clear();
+                    }
+                    return;
+                }
+            }
+        }
     }
 
     /// Decides with the stage to itself, commits, and returns what was decided.
@@ -268,7 +332,7 @@ impl Queue {
         self.is_deleted.store(true, Ordering::Release);
         let jobs = std::mem::take(&mut self.line().jobs);
         for job in jobs {
-            self.pending_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
+            self.common.pending_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
             job.refuse(self.gone());
         }
         let mut woken = Vec::new();
@@ -288,7 +352,7 @@ impl Queue {
         let Some((jobs, now)) = self.take_jobs() else { return false };
         let bytes: usize = jobs.iter().map(Job::bytes).sum();
         self.commit_jobs(committer, jobs, now);
-        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.common.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         true
     }
 
@@ -425,6 +489,10 @@ impl Queue {
         let has_messages = {
             let mut state = self.state();
             let filters = Arc::clone(&state.filters);
+            for (token, group, partition) in &plan.ended {
+                let place = Place { incarnation: self.incarnation, group: *group, partition: *partition };
+                self.common.leases.remove_place(*token, place);
+            }
             let freed = plan.freed.clone();
             let timers = plan.timers.clone();
             let touched = plan.publish(&mut state, created_at_us, committer.writer.end());
@@ -432,7 +500,7 @@ impl Queue {
                 *self.filters.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state.filters);
             }
             for (time, group, partition) in timers {
-                state.timers.push(std::cmp::Reverse((time, group, partition)));
+                state.timers.set(time, group, partition);
             }
             wake_for(&mut state, &freed, touched.len(), now, &mut woken);
             !touched.is_empty()

@@ -5,7 +5,7 @@
 //! should the machine stop before they have it. So the usual transaction, push here and acknowledge there, costs one sync.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use crate::codec::{Put, Reader, UnexpectedEnd};
 use crate::format::control::ControlOp;
@@ -18,7 +18,7 @@ use crate::record::{GroupId, PartitionId};
 use super::acknowledge::ResolvedAck;
 use super::delivery::{Delivery, LeaseToken};
 use super::prepare::{Content, Prepared, pack, prepare};
-use super::queue::{Committer, Queue};
+use super::queue::{Committer, CommitterGuard, Queue};
 use super::stage::{Plan, Stage};
 use super::{Engine, Result};
 
@@ -53,7 +53,7 @@ impl Engine {
         };
         // In the order of incarnations, so that two transactions never wait for each other.
         let queues: Vec<Arc<Queue>> = parts.values().map(|part| Arc::clone(&part.queue)).collect();
-        let mut committers: BTreeMap<u64, MutexGuard<'_, Committer>> =
+        let mut committers: BTreeMap<u64, CommitterGuard<'_>> =
             queues.iter().map(|queue| (queue.incarnation, queue.committer())).collect();
         let decided = decide_all(&mut parts, &mut committers, now, &mut pushes, &mut acks);
         if let Err(error) = decided {
@@ -103,7 +103,7 @@ impl Engine {
     fn check_required_leases(&self, leases: &[String], now: Now) -> Result<Option<String>> {
         for lease in leases {
             let is_live = LeaseToken::parse(lease).is_some_and(|token| {
-                self.shared.leases.places(token).iter().any(|place| {
+                self.shared.common.leases.places(token).iter().any(|place| {
                     let Some(queue) = self.queue_by_incarnation(place.incarnation) else { return false };
                     let mut state = queue.state();
                     let active = state.groups.get_mut(&place.group).and_then(|group| group.existing_active(place.partition));
@@ -168,7 +168,7 @@ fn lend(ack: &mut AckRequest, lease: Option<&str>) {
 
 fn decide_all(
     parts: &mut BTreeMap<u64, Part>,
-    committers: &mut BTreeMap<u64, MutexGuard<'_, Committer>>,
+    committers: &mut BTreeMap<u64, CommitterGuard<'_>>,
     now: Now,
     pushes: &mut [Option<PushReply>],
     acks: &mut [Option<AckReply>],
@@ -261,7 +261,7 @@ fn put_back(part: &mut Part) {
 
 fn commit_all(
     parts: &mut BTreeMap<u64, Part>,
-    committers: &mut BTreeMap<u64, MutexGuard<'_, Committer>>,
+    committers: &mut BTreeMap<u64, CommitterGuard<'_>>,
     decides: u64,
     transaction: u64,
     now: Now,

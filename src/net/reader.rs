@@ -73,6 +73,26 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
+    /// Waits for the length field of the next frame and returns how many bytes that frame takes, length field included, or
+    /// `None` if the peer closed the stream between two frames. The frame itself is not waited for: a caller may make room for
+    /// it first. Dropping the future loses nothing.
+    pub async fn frame_length(&mut self) -> Result<Option<usize>, NetError> {
+        loop {
+            if let Some(length) = self.buffered_length()? {
+                return Ok(Some(LENGTH_BYTES + length));
+            }
+            if self.receive(LENGTH_BYTES.saturating_sub(self.buffer.len())).await? == 0 {
+                let received = self.buffer.len();
+                return if received == 0 { Ok(None) } else { Err(NetError::ClosedInsideFrame { received }) };
+            }
+        }
+    }
+
+    /// Gives the rest of a half frame its whole time again: it was this end that kept it waiting.
+    pub fn restart_pace(&mut self) {
+        self.started = self.started.map(|_| Instant::now());
+    }
+
     /// Whether a whole frame is here already, so that [`read`](Self::read) returns without waiting.
     pub fn has_frame(&self) -> bool {
         matches!(self.buffered_length(), Ok(Some(length)) if self.buffer.len() >= LENGTH_BYTES + length)

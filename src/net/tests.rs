@@ -58,6 +58,25 @@ async fn an_end_between_frames_is_clean_and_inside_a_frame_an_error() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_length_is_told_before_the_frame_has_come_and_time_spent_elsewhere_can_be_given_back() {
+    let (mut near, far) = duplex(64);
+    let mut reader = reader(far);
+    let bytes = ping(1).into_bytes();
+    near.write_all(&bytes[..4]).await.unwrap();
+    assert_eq!(reader.frame_length().await.unwrap(), Some(bytes.len()));
+    assert!(!reader.has_frame());
+    let elsewhere = ReadPace::default().grace * 2;
+    tokio::time::advance(elsewhere).await;
+    reader.restart_pace();
+    near.write_all(&bytes[4..6]).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(1), reader.read()).await.unwrap_err();
+    near.write_all(&bytes[6..]).await.unwrap();
+    assert_eq!(reader.read().await.unwrap().unwrap().correlation_id, 1);
+    drop(near);
+    assert_eq!(reader.frame_length().await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn a_length_over_the_limit_is_refused_before_its_bytes_come() {
     let (mut near, far) = duplex(64);

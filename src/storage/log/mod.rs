@@ -141,7 +141,9 @@ impl Log {
     pub fn find_id(&self, partition: PartitionId, id: &str, not_before_us: u64) -> Result<Option<Offset>, LogError> {
         let hash = id_hash(partition, id.as_bytes());
         for segment in self.segments().iter().rev() {
-            if segment.newest_at_us() < not_before_us {
+            // A segment that has no record yet knows no time.
+            let newest_at_us = segment.newest_at_us();
+            if newest_at_us != 0 && newest_at_us < not_before_us {
                 break;
             }
             for (batch, message) in segment.ids(hash)? {

@@ -1,0 +1,242 @@
+//! `fanlog group`: groups, their filters and their cursors.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use fanlog::client::Client;
+use fanlog::model::{GroupDeclaration, GroupPatch, Now, PRIMARY_GROUP, SeekRequest};
+use serde_json::json;
+
+use super::output::Format;
+use super::time::{parse_seek, parse_start};
+use super::{Context, view};
+
+/// Cursors that one request asks for.
+const CURSORS_OF_A_PAGE: u32 = 1_000;
+
+/// A group of a queue. The primary group is called `__QUEUE_MODE__`.
+#[derive(Debug, clap::Args)]
+pub struct GroupName {
+    /// The queue
+    queue: String,
+    /// The group; __QUEUE_MODE__ is the primary group
+    group: String,
+}
+
+/// Groups: cursors, filters, seeking.
+#[derive(Debug, Subcommand)]
+pub enum GroupCommand {
+    /// List groups with their lag
+    List {
+        /// Only of this queue
+        queue: Option<String>,
+    },
+    /// Show a group and its cursors
+    Show {
+        #[command(flatten)]
+        name: GroupName,
+        /// Cursors at most
+        #[arg(short = 'n', long, default_value_t = 100)]
+        count: usize,
+    },
+    /// Declare a group
+    Create {
+        #[command(flatten)]
+        name: GroupName,
+        /// Only messages whose attributes satisfy this
+        #[arg(long, value_name = "EXPR", default_value = "")]
+        filter: String,
+        /// Start disabled: take nothing and hand out nothing
+        #[arg(long)]
+        disabled: bool,
+        /// Failed deliveries before a message is a dead letter; 0 is never
+        #[arg(long, value_name = "N")]
+        delivery_limit: Option<u32>,
+        /// A name for people
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        display_name: String,
+        /// Start earlier than now: beginning, an offset or a time
+        #[arg(long, value_name = "PLACE")]
+        from: Option<String>,
+        /// A work queue: many consumers hold messages of one partition
+        #[arg(long)]
+        shared: bool,
+    },
+    /// Change what is named and nothing else
+    Update {
+        #[command(flatten)]
+        name: GroupName,
+        /// A new filter for later messages; empty takes all
+        #[arg(long, value_name = "EXPR")]
+        filter: Option<String>,
+        /// Failed deliveries before a message is a dead letter; 0 is never, queue goes back to the queue's limit
+        #[arg(long, value_name = "N|queue")]
+        delivery_limit: Option<String>,
+        /// A name for people
+        #[arg(long, value_name = "TEXT")]
+        display_name: Option<String>,
+        /// Only if this is still its version
+        #[arg(long, value_name = "N")]
+        if_version: Option<u64>,
+    },
+    /// Take messages and hand them out again
+    Enable(GroupName),
+    /// Take no more messages and hand out nothing
+    Disable(GroupName),
+    /// Hand out nothing, and go on taking messages
+    Pause(GroupName),
+    /// Hand out messages again after a pause
+    Resume(GroupName),
+    /// Move a group's cursors; shows what would move unless --execute is given
+    Seek {
+        #[command(flatten)]
+        name: GroupName,
+        /// Where to: beginning, end, an offset, a time, or +N and -N messages
+        #[arg(long, value_name = "PLACE", allow_hyphen_values = true)]
+        to: String,
+        /// Only in this partition
+        #[arg(long)]
+        partition: Option<String>,
+        /// Do it
+        #[arg(long)]
+        execute: bool,
+        /// Cursors at most in the listing
+        #[arg(short = 'n', long, default_value_t = 1_000)]
+        count: u32,
+    },
+    /// Delete a group: cursors, registration, declaration
+    Delete {
+        /// The queue, or with --everywhere the group
+        queue: String,
+        /// The group
+        group: Option<String>,
+        /// In all queues
+        #[arg(long)]
+        everywhere: bool,
+    },
+    /// List groups that are behind
+    Lagging {
+        /// Only of this queue
+        queue: Option<String>,
+        /// Their oldest unread message is at least so old, in seconds
+        #[arg(long, value_name = "N", default_value_t = 3600)]
+        min_seconds: u64,
+    },
+}
+
+/// Runs the command.
+pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
+    let client = context.connect().await?;
+    let output = &mut context.output;
+    match command {
+        GroupCommand::List { queue } => {
+            let rows: Vec<_> = client.groups(queue.as_deref()).await?.iter().map(view::group_progress).collect();
+            output.list(view::GROUP_COLUMNS, &rows)
+        }
+        GroupCommand::Lagging { queue, min_seconds } => {
+            let groups = client.lagging_groups(queue.as_deref(), Duration::from_secs(min_seconds)).await?;
+            let rows: Vec<_> = groups.iter().map(view::group_progress).collect();
+            output.list(view::GROUP_COLUMNS, &rows)
+        }
+        GroupCommand::Show { name, count } => show(&client, &name, count, &mut context).await,
+        GroupCommand::Create { name, filter, disabled, delivery_limit, display_name, from, shared } => {
+            let start = from.map(|from| parse_start(&from, Now::read().wall_us)).transpose()?;
+            let declaration = GroupDeclaration { filter, is_disabled: disabled, delivery_limit, display_name, start, shared };
+            let group = client.declare_group(&name.queue, &name.group, declaration).await?;
+            if group.judges_earlier {
+                eprintln!("messages stored before now are judged by this filter");
+            }
+            output.object(&view::group(&group))
+        }
+        GroupCommand::Update { name, filter, delivery_limit, display_name, if_version } => {
+            let delivery_limit = delivery_limit.map(|limit| parse_delivery_limit(&limit)).transpose()?;
+            if filter.is_none() && delivery_limit.is_none() && display_name.is_none() {
+                bail!("nothing to change: give --filter, --delivery-limit or --display-name");
+            }
+            let patch =
+                GroupPatch { expected_version: if_version, filter, delivery_limit, display_name, ..GroupPatch::default() };
+            update(&client, &name, patch, &mut context).await
+        }
+        GroupCommand::Enable(name) => set_enabled(&client, &name, true, &mut context).await,
+        GroupCommand::Disable(name) => set_enabled(&client, &name, false, &mut context).await,
+        GroupCommand::Pause(name) => set_paused(&client, &name, true, &mut context).await,
+        GroupCommand::Resume(name) => set_paused(&client, &name, false, &mut context).await,
+        GroupCommand::Seek { name, to, partition, execute, count } => {
+            let target = parse_seek(&to, Now::read().wall_us)?;
+            let group = Some(name.group);
+            let request = SeekRequest { queue: name.queue, group, partition, target, is_preview: !execute };
+            let reply = client.seek(request, count).await?;
+            let rows: Vec<_> = reply.cursors.iter().map(view::seek).collect();
+            output.list(view::SEEK_COLUMNS, &rows)?;
+            let did = if execute { "moved" } else { "would move; add --execute to do it" };
+            eprintln!("{} cursors {did}", reply.total);
+            Ok(())
+        }
+        GroupCommand::Delete { queue, group, everywhere } => {
+            let (queue, group) = match (queue, group, everywhere) {
+                (group, None, true) => (None, group),
+                (queue, Some(group), false) => (Some(queue), group),
+                (_, Some(_), true) => bail!("with --everywhere only the group is named"),
+                (_, None, false) => bail!("name the queue and the group, or use --everywhere"),
+            };
+            let removed = client.delete_group(queue.as_deref(), &group).await?;
+            output.object(&json!({
+                "group": group,
+                "queues": removed.queues,
+                "deleted_partitions": removed.deleted_partitions,
+            }))
+        }
+    }
+}
+
+/// `None` is the primary group.
+fn group_of(name: &GroupName) -> Option<&str> {
+    Some(name.group.as_str()).filter(|group| *group != PRIMARY_GROUP)
+}
+
+async fn show(client: &Client, name: &GroupName, count: usize, context: &mut Context) -> Result<()> {
+    let group = client.group(&name.queue, group_of(name)).await?;
+    let mut cursors = Vec::new();
+    while cursors.len() < count {
+        let after = cursors.last().map(|cursor: &fanlog::model::CursorProgress| cursor.partition_id);
+        let limit = CURSORS_OF_A_PAGE.min(u32::try_from(count - cursors.len()).unwrap_or(u32::MAX));
+        let page = client.progress(&name.queue, group_of(name), after, limit).await?;
+        let is_last = page.len() < limit as usize;
+        cursors.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    let rows: Vec<_> = cursors.iter().map(view::cursor).collect();
+    let mut group = view::group_progress(&group);
+    if context.output.format() == Format::Table {
+        context.output.object(&group)?;
+        context.output.text("\n")?;
+        return context.output.list(view::CURSOR_COLUMNS, &rows);
+    }
+    if let Some(fields) = group.as_object_mut() {
+        fields.insert("progress".to_owned(), rows.into());
+    }
+    context.output.object(&group)
+}
+
+async fn set_enabled(client: &Client, name: &GroupName, is_enabled: bool, context: &mut Context) -> Result<()> {
+    update(client, name, GroupPatch { is_enabled: Some(is_enabled), ..GroupPatch::default() }, context).await
+}
+
+async fn set_paused(client: &Client, name: &GroupName, is_paused: bool, context: &mut Context) -> Result<()> {
+    update(client, name, GroupPatch { is_paused: Some(is_paused), ..GroupPatch::default() }, context).await
+}
+
+async fn update(client: &Client, name: &GroupName, patch: GroupPatch, context: &mut Context) -> Result<()> {
+    let group = client.update_group(&name.queue, group_of(name), patch).await?;
+    context.output.object(&view::group(&group))
+}
+
+fn parse_delivery_limit(text: &str) -> Result<Option<u32>> {
+    match text {
+        "queue" => Ok(None),
+        number => number.parse().map(Some).with_context(|| format!("delivery limit {text:?} is no number and not \"queue\"")),
+    }
+}

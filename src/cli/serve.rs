@@ -1,0 +1,334 @@
+//! `fanlog serve`: the server from its settings to its end.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use fanlog::engine::{Engine, EngineOptions, RecoveryReport};
+use fanlog::model::Now;
+use fanlog::server::{Server, ServerOptions};
+use indicatif::ProgressBar;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use super::config::{Config, Flags};
+use super::exit::ServerFault;
+use super::gateway::{Gateway, GatewayPlan, SetLogFilter};
+use super::{Context, exit};
+
+/// A file that grows over its limit must be an error of the write, not the end of the process.
+const SIGXFSZ: i32 = 25;
+/// A start that takes longer shows that it goes on.
+const QUIET_START: Duration = Duration::from_millis(1500);
+
+/// How to serve.
+#[derive(Debug, clap::Args)]
+pub struct ServeArguments {
+    /// Data directory; made if it does not exist [default: ./fanlog-data]
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Address of the binary protocol; port 0 is any [default: 127.0.0.1:6633]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Address of the HTTP gateway; port 0 is any, off is none [default: 127.0.0.1:6632]
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// A file that gets the ports, as JSON, when everything is ready
+    #[arg(long, value_name = "FILE")]
+    ports_file: Option<String>,
+    /// Listen beyond loopback without a token
+    #[arg(long)]
+    insecure_bind: bool,
+}
+
+impl ServeArguments {
+    /// The flags that are settings too.
+    pub fn flags(&self) -> Flags {
+        let insecure_bind = self.insecure_bind.then(|| "true".to_owned());
+        [
+            ("data", self.data.clone()),
+            ("listen", self.listen.clone()),
+            ("http", self.http.clone()),
+            ("ports_file", self.ports_file.clone()),
+            ("insecure_bind", insecure_bind),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
+}
+
+/// Checked settings of a server.
+pub struct ServePlan {
+    data: PathBuf,
+    gateway: GatewayPlan,
+    ports_file: Option<PathBuf>,
+    committers: usize,
+    engine: EngineOptions,
+    server: ServerOptions,
+    log: String,
+}
+
+impl ServePlan {
+    /// Takes the settings apart; refuses what does not make sense.
+    pub fn of(config: &Config) -> Result<Self> {
+        let gateway = GatewayPlan::of(config)?;
+        let engine = EngineOptions {
+            default_start: config.start("default_start", Now::read().wall_us)?,
+            pending_bytes_max: config.get("pending_bytes_max")?,
+            message_bytes_max: config.get("message_bytes_max")?,
+            push_bytes_max: config.get("push_bytes_max")?,
+            push_messages_max: config.get("push_messages_max")?,
+            queues_max: config.get("queues_max")?,
+            groups_max: config.get("groups_max")?,
+            partition_cleanup_days: config.get("partition_cleanup_days")?,
+            retention_interval_ms: u64::try_from(config.duration("retention_interval")?.as_millis())?,
+        };
+        let server = ServerOptions {
+            listen: config.get("listen")?,
+            token: config.token()?,
+            is_insecure_bind_allowed: config.get("insecure_bind")?,
+            connections_max: config.get("connections_max")?,
+            connections_per_address_max: config.get("connections_per_address_max")?,
+            frame_bytes_max: config.get("frame_bytes_max")?,
+            message_bytes_max: engine.message_bytes_max,
+            in_flight_bytes_max: config.get("in_flight_bytes_max")?,
+            out_bytes_max: config.get("out_bytes_max")?,
+            waiting_max: config.get("waiting_max")?,
+            drain_timeout: config.duration("drain_timeout")?,
+            ..ServerOptions::default()
+        };
+        for address in [Some(server.listen), gateway.address].into_iter().flatten() {
+            server.check_exposure(address)?;
+        }
+        let log = config.text("log").to_owned();
+        EnvFilter::try_new(&log).with_context(|| format!("setting \"log\" = {log:?} is not valid"))?;
+        Ok(Self {
+            data: config.text("data").into(),
+            ports_file: config.optional("ports_file").map(PathBuf::from),
+            committers: config.get::<usize>("committers")?.max(1),
+            gateway,
+            engine,
+            server,
+            log,
+        })
+    }
+}
+
+/// Serves until a signal says stop.
+pub async fn run(context: Context) -> Result<()> {
+    let plan = ServePlan::of(&context.config)?;
+    let set_log_filter = start_log(&plan.log);
+    raise_file_limit();
+    let _ignored = signal(SignalKind::from_raw(SIGXFSZ))?;
+    let stopping = stop_on_signals()?;
+    if let Some(path) = &plan.ports_file {
+        remove_stale(path)?;
+    }
+    let (engine, report) = open(&plan).await?;
+    let outcome = serve(&plan, &engine, &report, set_log_filter, stopping).await;
+    if let Some(path) = &plan.ports_file {
+        let _ = std::fs::remove_file(path);
+    }
+    let closed = tokio::task::spawn_blocking(move || engine.close(Now::read())).await?;
+    outcome?;
+    closed.context(ServerFault("cannot close the data directory".to_owned()))
+}
+
+async fn serve(
+    plan: &ServePlan,
+    engine: &Engine,
+    report: &RecoveryReport,
+    set_log_filter: SetLogFilter,
+    stopping: CancellationToken,
+) -> Result<()> {
+    engine.start_threads(plan.committers).context(ServerFault("cannot start".to_owned()))?;
+    let fault = || ServerFault("cannot start".to_owned());
+    let server = Server::bind(plan.server.clone(), engine.clone()).await.with_context(fault)?;
+    let gateway = Gateway::bind(plan.gateway.clone(), engine, report, set_log_filter).await.with_context(fault)?;
+    let (tcp, http) = (server.local_addr(), gateway.local_addr());
+    say_hello(plan, report, tcp, http);
+    if let Some(path) = &plan.ports_file {
+        write_ports(path, tcp, http).context(ServerFault(format!("cannot write {}", path.display())))?;
+    }
+    tokio::join!(server.serve(stopping.clone()), gateway.serve(stopping));
+    Ok(())
+}
+
+/// Opens the data directory, which may have much to recover, and shows that it goes on.
+async fn open(plan: &ServePlan) -> Result<(Engine, RecoveryReport)> {
+    let (path, options) = (plan.data.clone(), plan.engine.clone());
+    let mut opening = tokio::task::spawn_blocking(move || Engine::open_path(&path, options, Now::read()));
+    let opened = match tokio::time::timeout(QUIET_START, &mut opening).await {
+        Ok(opened) => opened,
+        Err(_) => {
+            let spinner = ProgressBar::new_spinner().with_message(format!("reading {}", plan.data.display()));
+            spinner.enable_steady_tick(Duration::from_millis(200));
+            let start = Instant::now();
+            let opened = opening.await;
+            spinner.finish_and_clear();
+            tracing::info!(seconds = start.elapsed().as_secs_f64() + QUIET_START.as_secs_f64(), "data directory is read");
+            opened
+        }
+    };
+    let fault = || ServerFault(format!("cannot open data directory {}", plan.data.display()));
+    opened.with_context(fault)?.with_context(fault)
+}
+
+/// Logs to standard error: text on a terminal, JSON otherwise. What is logged can be changed later.
+fn start_log(filter: &str) -> SetLogFilter {
+    use std::io::IsTerminal;
+    let builder = tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        let builder = builder.with_target(false).with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.init();
+        Arc::new(move |text| reload(text, |filter| handle.reload(filter)))
+    } else {
+        let builder = builder.json().with_filter_reloading();
+        let handle = builder.reload_handle();
+        builder.init();
+        Arc::new(move |text| reload(text, |filter| handle.reload(filter)))
+    }
+}
+
+fn reload<E: ToString>(text: &str, reload: impl FnOnce(EnvFilter) -> Result<(), E>) -> Result<(), String> {
+    let filter = EnvFilter::try_new(text).map_err(|error| error.to_string())?;
+    reload(filter).map_err(|error| error.to_string())
+}
+
+/// Takes as many files as the system lets us have: each connection and each segment is one.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// The first SIGTERM or SIGINT stops gracefully, the second at once.
+fn stop_on_signals() -> Result<CancellationToken> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stopping = CancellationToken::new();
+    let token = stopping.clone();
+    tokio::spawn(async move {
+        any(&mut interrupt, &mut terminate).await;
+        tracing::info!("stopping; a second signal stops at once");
+        token.cancel();
+        any(&mut interrupt, &mut terminate).await;
+        std::process::exit(exit::EXIT_SERVER.into());
+    });
+    Ok(stopping)
+}
+
+async fn any(first: &mut Signal, second: &mut Signal) {
+    tokio::select! {
+        _ = first.recv() => (),
+        _ = second.recv() => (),
+    }
+}
+
+/// Tells people where things are. Nobody may be listening: that is no failure.
+fn say_hello(plan: &ServePlan, report: &RecoveryReport, tcp: SocketAddr, http: Option<SocketAddr>) {
+    let mut text = String::new();
+    for finding in &report.findings {
+        let loss = if finding.is_loss { "loss: " } else { "" };
+        let queue = finding.queue.as_ref().map(|queue| format!("queue {queue:?}: ")).unwrap_or_default();
+        text.push_str(&format!("recovery: {loss}{queue}{}\n", finding.text));
+    }
+    let data = std::fs::canonicalize(&plan.data).unwrap_or_else(|_| plan.data.clone());
+    let http = http.map_or_else(|| "off".to_owned(), |http| format!("http://{http}"));
+    text.push_str(&format!(
+        "fanlog {} is ready\n  data  {} ({} queues, {} partitions, {} messages)\n  tcp   {tcp}\n  http  {http}\n  next  {}\n",
+        env!("CARGO_PKG_VERSION"),
+        data.display(),
+        report.queues,
+        report.partitions,
+        report.messages,
+        next_command(tcp),
+    ));
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn next_command(tcp: SocketAddr) -> String {
+    let server = if tcp.port() == fanlog::client::DEFAULT_PORT && tcp.ip().is_loopback() {
+        String::new()
+    } else {
+        format!(" --server {tcp}")
+    };
+    format!("fanlog{server} push hello 'first message' && fanlog{server} pop hello --group readers --from beginning")
+}
+
+/// Nobody may take the ports of an earlier run for those of this one.
+fn remove_stale(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove the old {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file is there with all its content or not at all.
+fn write_ports(path: &Path, tcp: SocketAddr, http: Option<SocketAddr>) -> Result<()> {
+    let mut ports = json!({ "tcp": tcp.to_string() });
+    if let (Some(http), Some(ports)) = (http, ports.as_object_mut()) {
+        ports.insert("http".to_owned(), http.to_string().into());
+    }
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    std::fs::write(&temporary, format!("{ports}\n"))?;
+    Ok(std::fs::rename(&temporary, path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(flags: &[(&'static str, &str)]) -> Result<ServePlan> {
+        let flags = flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        ServePlan::of(&Config::load(None, std::iter::empty(), &flags)?)
+    }
+
+    #[test]
+    fn the_defaults_make_sense_and_wrong_settings_do_not() {
+        let default = plan(&[]).unwrap();
+        assert_eq!((default.data.as_path(), default.server.listen.port()), (Path::new("./fanlog-data"), 6633));
+        assert_eq!(default.gateway.address.unwrap().port(), 6632);
+        assert!(plan(&[("http", "off")]).unwrap().gateway.address.is_none());
+        for (name, value) in [("listen", "nowhere"), ("listen", "0.0.0.0:1"), ("http", "0.0.0.0:1"), ("log", "=,=")] {
+            assert!(plan(&[(name, value)]).is_err(), "{name} {value}");
+        }
+        assert!(plan(&[("listen", "0.0.0.0:1"), ("insecure_bind", "true")]).is_ok());
+        assert!(plan(&[("listen", "0.0.0.0:1"), ("token", "secret")]).is_ok());
+    }
+
+    #[test]
+    fn the_default_settings_are_the_defaults_of_the_library() {
+        let plan = plan(&[]).unwrap();
+        assert_eq!(format!("{:?}", plan.engine), format!("{:?}", EngineOptions::default()));
+        assert_eq!(format!("{:?}", plan.server), format!("{:?}", ServerOptions::default()));
+    }
+
+    #[test]
+    fn the_ports_file_is_one_json_object() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ports");
+        let [tcp, http] = ["127.0.0.1:7", "127.0.0.1:8"].map(|address| address.parse().unwrap());
+        write_ports(&path, tcp, Some(http)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"tcp\":\"127.0.0.1:7\",\"http\":\"127.0.0.1:8\"}\n");
+        write_ports(&path, tcp, None).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"tcp\":\"127.0.0.1:7\"}\n");
+        remove_stale(&path).unwrap();
+        remove_stale(&path).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,173 @@
+//! The HTTP gateway: Queen's routes and those for what Queen lacks, over the engine; metrics and health.
+//!
+//! A thin layer: it translates bodies and status codes, waits for messages on behalf of clients, encrypts the payloads of queues
+//! that ask for it, and keeps a ring of time series for the status routes. Everything else is the engine's. It holds no lock over
+//! an await and calls the engine from blocking threads wherever a call may wait for a commit or a disk.
+
+mod ack;
+mod analytics;
+mod auth;
+mod body;
+mod counts;
+mod cursors;
+mod dead_letters;
+mod delivery;
+mod encryption;
+mod error;
+mod fetch;
+mod filters;
+mod groups;
+mod health;
+mod ids;
+mod json;
+mod lease;
+mod messages;
+mod messages_out;
+mod metrics;
+mod openapi;
+mod params;
+mod pop;
+mod push;
+mod queues;
+mod resources;
+mod router;
+mod series;
+mod serve;
+mod status;
+mod system;
+mod time;
+mod traces;
+mod transaction;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, watch};
+
+use crate::engine::{Engine, RecoveryReport};
+use crate::model;
+
+use body::BodyBudget;
+use encryption::Cipher;
+use error::{ApiError, Result};
+use metrics::Metrics;
+use series::Series;
+
+pub use encryption::{EncryptionKey, KEY_VARIABLES};
+pub use serve::serve;
+
+/// Sets what is logged, in the syntax of `RUST_LOG`; says why it cannot.
+pub type SetLogFilter = Arc<dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync>;
+
+/// How the gateway behaves.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// What clients must send as `Authorization: Bearer`; `None` lets everybody in.
+    pub token: Option<String>,
+    /// The key for queues with `encryptionEnabled`; without one such queues take and give nothing over HTTP.
+    pub encryption_key: Option<EncryptionKey>,
+    /// The largest request body, in bytes.
+    pub body_bytes_max: usize,
+    /// Bytes that all request bodies may hold together.
+    pub body_bytes_total_max: usize,
+    /// Connections at a time; more wait to be accepted.
+    pub connections_max: usize,
+    /// Pops that may wait at a time; more are refused as busy.
+    pub waiting_pops_max: usize,
+    /// Time between two samples of the status series.
+    pub sample_interval: Duration,
+    /// Pairs of queue and group that get metrics of their own; the others are summed.
+    pub metrics_groups_max: usize,
+    /// Free bytes of the disk below which the server is not ready.
+    pub disk_free_bytes_min: u64,
+    /// How long connections may finish their requests after the shutdown.
+    pub drain: Duration,
+    /// What opening the engine found.
+    pub recovery: Arc<RecoveryReport>,
+    /// Changes the log filter while the server runs.
+    pub set_log_filter: Option<SetLogFilter>,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            token: None,
+            encryption_key: None,
+            body_bytes_max: 64 << 20,
+            body_bytes_total_max: 512 << 20,
+            connections_max: 10_000,
+            waiting_pops_max: 10_000,
+            sample_interval: Duration::from_secs(10),
+            metrics_groups_max: 1_000,
+            disk_free_bytes_min: 256 << 20,
+            drain: Duration::from_secs(10),
+            recovery: Arc::default(),
+            set_log_filter: None,
+        }
+    }
+}
+
+/// What all handlers share.
+pub(crate) struct Gateway {
+    engine: Engine,
+    options: HttpOptions,
+    cipher: Cipher,
+    body_budget: Arc<BodyBudget>,
+    waiting: Arc<Semaphore>,
+    metrics: Metrics,
+    series: Series,
+    started: Instant,
+    /// Whether the gateway only finishes what it has begun.
+    draining: watch::Sender<bool>,
+}
+
+impl Gateway {
+    fn new(engine: Engine, options: HttpOptions) -> Arc<Self> {
+        Arc::new(Self {
+            cipher: Cipher::new(options.encryption_key.as_ref()),
+            body_budget: BodyBudget::new(options.body_bytes_total_max),
+            waiting: Arc::new(Semaphore::new(options.waiting_pops_max)),
+            metrics: Metrics::new(),
+            series: Series::new(),
+            started: Instant::now(),
+            draining: watch::Sender::new(false),
+            engine,
+            options,
+        })
+    }
+
+    /// Calls the engine from a thread that may wait.
+    async fn call<T: Send + 'static>(&self, work: impl FnOnce(&Engine) -> model::Result<T> + Send + 'static) -> Result<T> {
+        let engine = self.engine.clone();
+        self.blocking(move || work(&engine).map_err(ApiError::from)).await
+    }
+
+    /// Runs work that may wait or takes long.
+    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        match tokio::task::spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) => Err(ApiError::internal(format!("request failed inside the server: {error}"))),
+        }
+    }
+
+    /// The queue that a partition's id belongs to, and the partition's number.
+    fn place(&self, partition_id: &str) -> Option<(String, crate::record::PartitionId)> {
+        let (incarnation, partition) = ids::parse_partition_id(partition_id)?;
+        Some((self.engine.queue_of_incarnation(incarnation)?, partition))
+    }
+
+    fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+}
+
+/// Ready when draining begins.
+async fn until_draining(mut draining: watch::Receiver<bool>) {
+    // An error means that the gateway is gone, which is no less an end.
+    let _ = draining.wait_for(|is_draining| *is_draining).await;
+}
+
+/// The primary group's name stands for no name, here as in the engine.
+fn group_option(name: Option<&str>) -> Option<String> {
+    name.filter(|name| !name.is_empty() && *name != model::PRIMARY_GROUP).map(str::to_owned)
+}

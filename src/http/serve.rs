@@ -1,0 +1,101 @@
+//! Accepting connections, and ending them.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::engine::Engine;
+
+use super::{Gateway, HttpOptions, router, series, until_draining};
+
+/// A request's head must be there so long after the connection opened or the last answer left; a little more than clients keep
+/// idle connections in their pools.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Sent bytes that the peer does not take for so long end the connection, and with it what it holds.
+const SEND_TIMEOUT_MS: u32 = 60_000;
+
+/// Pause after an accept that failed (out of file descriptors), so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves HTTP until `shutdown` is ready: then nothing more is accepted, waiting pops are answered, requests under way have
+/// [`HttpOptions::drain`] to finish, and what is left is cut off.
+pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, shutdown: impl Future<Output = ()> + Send) {
+    let drain = options.drain;
+    let connections = Arc::new(Semaphore::new(options.connections_max));
+    let gateway = Gateway::new(engine, options);
+    let routes = router::router(gateway.clone());
+    let sampler = tokio::spawn(series::sample(gateway.clone()));
+    let mut sessions = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &connections) => accepted,
+            // Finished sessions are taken away so that the set does not grow.
+            Some(_) = sessions.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, permit)) => {
+                let session = session(stream, routes.clone(), gateway.clone(), gateway.draining.subscribe());
+                sessions.spawn(async move {
+                    session.await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("a connection is not accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    sampler.abort();
+    gateway.draining.send_replace(true);
+    let finished = tokio::time::timeout(drain, async { while sessions.join_next().await.is_some() {} }).await;
+    if finished.is_err() {
+        tracing::warn!(connections = sessions.len(), "requests did not finish in time and are cut off");
+        sessions.shutdown().await;
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    connections: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    // The permit comes first: a connection over the limit waits in the listener's backlog and costs nothing here.
+    let permit = connections.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, permit))
+}
+
+async fn session(stream: TcpStream, routes: Router, gateway: Arc<Gateway>, draining: watch::Receiver<bool>) {
+    let _counted = gateway.metrics.connection();
+    let options = stream
+        .set_nodelay(true)
+        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(&stream, SEND_TIMEOUT_MS).map_err(std::io::Error::from));
+    if let Err(error) = options {
+        tracing::debug!("socket options are not set: {error}");
+    }
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = until_draining(draining) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!("a connection ended: {error}");
+    }
+}

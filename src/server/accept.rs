@@ -1,0 +1,146 @@
+//! Taking connections: a permit for each, over all and for each address.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::model::{Error, ErrorCode};
+
+use super::ServerOptions;
+use super::session::error_frame;
+
+/// The longest pause after a failed accept.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The first pause after a failed accept.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+
+/// Counts connections.
+pub(super) struct Door {
+    all: Arc<Semaphore>,
+    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    per_address_max: usize,
+}
+
+/// The right to have a connection; over when dropped.
+pub(super) struct Permit {
+    _all: OwnedSemaphorePermit,
+    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    address: IpAddr,
+}
+
+impl Door {
+    pub(super) fn new(options: &ServerOptions) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(options.connections_max)),
+            addresses: Arc::default(),
+            per_address_max: options.connections_per_address_max,
+        }
+    }
+
+    /// A permit, or which bound is reached.
+    pub(super) fn enter(&self, address: IpAddr) -> Result<Permit, Error> {
+        let busy = |text: &str| Error::new(ErrorCode::Busy, text);
+        let all = self.all.clone().try_acquire_owned().map_err(|_| busy("server has too many connections"))?;
+        let mut addresses = lock(&self.addresses);
+        let count = addresses.entry(address).or_default();
+        if *count >= self.per_address_max {
+            return Err(busy("too many connections from this address"));
+        }
+        *count += 1;
+        Ok(Permit { _all: all, addresses: self.addresses.clone(), address })
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut addresses = lock(&self.addresses);
+        if let Some(count) = addresses.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                addresses.remove(&self.address);
+            }
+        }
+    }
+}
+
+fn lock(addresses: &Mutex<HashMap<IpAddr, usize>>) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+    addresses.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells a client that it gets no connection, without waiting for it.
+pub(super) fn turn_away(stream: &TcpStream, error: Error) {
+    let frame = error_frame(0, 0, error).into_bytes();
+    // A fresh connection takes so few bytes at once; if not, the client learns less.
+    let _ = stream.try_write(&frame);
+}
+
+/// Makes a connection quick for small frames, and finds out about peers that vanished.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    rustix::net::sockopt::set_socket_keepalive(stream, true)?;
+    rustix::net::sockopt::set_tcp_keepidle(stream, Duration::from_secs(60))?;
+    rustix::net::sockopt::set_tcp_keepintvl(stream, Duration::from_secs(10))?;
+    rustix::net::sockopt::set_tcp_keepcnt(stream, 6)?;
+    Ok(())
+}
+
+/// How long to wait after failed accepts. No error ends the accepting: out of files, memory or buffers, it goes on when some come
+/// back, and errors of the connection that was to be accepted are over with it.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    next: Option<Duration>,
+}
+
+impl Pause {
+    pub(super) fn reset(&mut self) {
+        self.next = None;
+    }
+
+    /// The pause after this error; zero if the next connection may do better.
+    pub(super) fn after(&mut self, error: &io::Error) -> Duration {
+        if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted)
+        {
+            return Duration::ZERO;
+        }
+        let pause = self.next.unwrap_or(PAUSE_MIN);
+        self.next = Some((pause * 2).min(PAUSE_MAX));
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_counted_over_all_and_for_each_address_and_come_back() {
+        let options = ServerOptions { connections_max: 3, connections_per_address_max: 2, ..ServerOptions::default() };
+        let door = Door::new(&options);
+        let [first, second] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse::<IpAddr>().unwrap());
+        let one = door.enter(first).unwrap();
+        let _two = door.enter(first).unwrap();
+        assert_eq!(door.enter(first).err().unwrap().code, ErrorCode::Busy);
+        let _three = door.enter(second).unwrap();
+        assert!(door.enter(second).is_err(), "the server is full");
+        drop(one);
+        drop(door.enter(second).unwrap());
+        assert_eq!(lock(&door.addresses).len(), 2);
+    }
+
+    #[test]
+    fn pauses_grow_while_accepting_fails_and_start_anew() {
+        let mut pause = Pause::default();
+        let full = io::Error::from_raw_os_error(24);
+        let pauses: Vec<u128> = (0..10).map(|_| pause.after(&full).as_millis()).collect();
+        assert_eq!(pauses[..4], [5, 10, 20, 40]);
+        assert_eq!(pauses[9], 1000);
+        assert_eq!(pause.after(&io::ErrorKind::ConnectionAborted.into()), Duration::ZERO);
+        pause.reset();
+        assert_eq!(pause.after(&full).as_millis(), 5);
+    }
+}

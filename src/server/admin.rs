@@ -1,0 +1,205 @@
+//! Administration: requests that are answered by a call or two of the engine, which may wait for the disk.
+
+use crate::engine::Engine;
+use crate::filter::Filter;
+use crate::model::{DeadLetter, DeadLetterQuery, Error, ErrorCode, ExtendReply, GroupProgress, Now, PRIMARY_GROUP, Result};
+use crate::protocol::{
+    DeadLetterGet, DeadLetterPage, Deleted, Done, Extend, FilterResult, FilterTest, GroupGet, GroupList, GroupPage, MessageGet,
+    PartitionList, PartitionPage, PartitionSelector, Progress, ProgressPage, QueueList, QueuePage, Request, Response, Seek,
+    SeekReply, TraceByMessage, TraceByName, TraceName, TraceNamePage, TracePage, TraceRecord,
+};
+use crate::record::PartitionId;
+
+/// The most that a page of queues holds, whatever the request says.
+const QUEUES_MAX: u32 = 1_000;
+/// The most that a page of partitions, cursors, dead letters or remarks holds.
+const PAGE_MAX: u32 = 10_000;
+/// An extension that names no time, in milliseconds: a lease may span queues, so there is no one queue to ask.
+const LEASE_MS_DEFAULT: u64 = 60_000;
+/// Dead letters that are looked at together when one is wanted.
+const DEAD_LETTERS_LOOKED_AT: u32 = 256;
+
+/// Serves a request; blocks as long as the engine does.
+pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Response> {
+    match request {
+        Request::Transaction(request) => engine.transact(request, now).map(Response::Transaction),
+
+        Request::QueueCreate(request) => engine.create_queue(&request.queue, &request.settings, now).map(Response::QueueCreate),
+        Request::QueueGet(request) => engine.queue(&request.queue).map(Response::QueueGet),
+        Request::QueueList(request) => Ok(Response::QueueList(queues(engine, &request))),
+        Request::QueueUpdate(request) => engine.update_queue(&request.queue, &request.settings, now).map(Response::QueueUpdate),
+        Request::QueueDelete(request) => {
+            engine.delete_queue(&request.queue, now).map(|existed| Response::QueueDelete(Deleted { existed }))
+        }
+        Request::PartitionList(request) => partitions(engine, &request).map(Response::PartitionList),
+        Request::PartitionGet(request) => engine.partition(&request.queue, &request.partition).map(Response::PartitionGet),
+
+        Request::GroupDeclare(request) => {
+            engine.declare_group(&request.queue, &request.group, &request.declaration, now).map(Response::GroupDeclare)
+        }
+        Request::GroupGet(request) => group(engine, &request, now).map(Response::GroupGet),
+        Request::GroupList(request) => groups(engine, &request, now).map(Response::GroupList),
+        Request::GroupUpdate(request) => {
+            engine.update_group(&request.queue, name_of(&request.group), &request.patch, now).map(Response::GroupUpdate)
+        }
+        Request::GroupDelete(request) => {
+            engine.delete_group(&request.group, request.queue.as_deref(), now).map(Response::GroupDelete)
+        }
+
+        Request::Progress(request) => cursors(engine, &request, now).map(Response::Progress),
+        Request::Seek(request) => seek(engine, &request, now).map(Response::Seek),
+        Request::MessageGet(request) => {
+            let partition = partition_id(engine, &request)?;
+            engine.message(&request.queue, partition, &request.target, now).map(Response::MessageGet)
+        }
+
+        Request::DeadLetterList(query) => dead_letters(engine, query).map(Response::DeadLetterList),
+        Request::DeadLetterGet(request) => dead_letter(engine, &request).map(Response::DeadLetterGet),
+        Request::DeadLetterReplay(request) => {
+            engine.replay_dead_letter(&request.queue, request.id, now).map(Response::DeadLetterReplay)
+        }
+        Request::DeadLetterDelete(request) => engine
+            .delete_dead_letter(&request.queue, request.id, now)
+            .map(|existed| Response::DeadLetterDelete(Deleted { existed })),
+
+        Request::TraceWrite(request) => engine.trace(&request.queue, request.event, now).map(|_| Response::TraceWrite(Done {})),
+        Request::TraceByName(request) => Ok(Response::TraceByName(traces_by_name(engine, &request))),
+        Request::TraceByMessage(request) => traces_of_message(engine, &request).map(Response::TraceByMessage),
+        Request::TraceNames(_) => Ok(Response::TraceNames(trace_names(engine))),
+
+        Request::Stats(_) => Ok(Response::Stats(engine.stats())),
+        Request::FilterTest(request) => filter_test(&request).map(Response::FilterTest),
+        request => {
+            let text = format!("operation {} is not administration", request.operation().name());
+            Err(Error::new(ErrorCode::Internal, text))
+        }
+    }
+}
+
+/// Makes a lease last longer: quick, no disk.
+pub(super) fn extend(engine: &Engine, request: &Extend, now: Now) -> Result<ExtendReply> {
+    engine.extend(&request.lease_id, request.lease_ms.unwrap_or(LEASE_MS_DEFAULT), now)
+}
+
+fn name_of(group: &Option<String>) -> &str {
+    group.as_deref().unwrap_or(PRIMARY_GROUP)
+}
+
+fn queues(engine: &Engine, request: &QueueList) -> QueuePage {
+    let limit = request.limit.clamp(1, QUEUES_MAX) as usize;
+    let is_after = |name: &str| request.after.as_ref().is_none_or(|after| name > after.as_str());
+    let queues = engine.queues().into_iter().filter(|queue| is_after(&queue.name)).take(limit).collect();
+    QueuePage { queues }
+}
+
+/// The first number after `after`; `None` if there can be none.
+fn first_after(after: Option<PartitionId>) -> Option<PartitionId> {
+    after.map_or(Some(0), |after| after.checked_add(1))
+}
+
+fn partitions(engine: &Engine, request: &PartitionList) -> Result<PartitionPage> {
+    let limit = request.limit.clamp(1, PAGE_MAX) as usize;
+    let partitions = match first_after(request.after) {
+        Some(from) => engine.partitions(&request.queue, from, limit)?,
+        None => Vec::new(),
+    };
+    Ok(PartitionPage { partitions })
+}
+
+fn group(engine: &Engine, request: &GroupGet, now: Now) -> Result<GroupProgress> {
+    let name = name_of(&request.group);
+    let found = engine.progress(&request.queue, now)?.into_iter().find(|progress| progress.group.name == name);
+    found.ok_or_else(|| Error::new(ErrorCode::UnknownGroup, format!("queue {:?} has no group {name:?}", request.queue)))
+}
+
+fn groups(engine: &Engine, request: &GroupList, now: Now) -> Result<GroupPage> {
+    let lag_min_us = request.lag_min_s.map(|seconds| seconds.saturating_mul(1_000_000));
+    let is_wanted = |progress: &GroupProgress| {
+        request.group.as_ref().is_none_or(|name| progress.group.name == *name)
+            && lag_min_us.is_none_or(|lag_min_us| progress.lag > 0 && progress.lag_time_us >= lag_min_us)
+    };
+    let mut groups = Vec::new();
+    match &request.queue {
+        Some(queue) => groups.extend(engine.progress(queue, now)?),
+        None => {
+            for queue in engine.queues() {
+                match engine.progress(&queue.name, now) {
+                    Ok(progress) => groups.extend(progress),
+                    // Deleted since the list was made.
+                    Err(error) if error.code == ErrorCode::UnknownQueue => (),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    groups.retain(is_wanted);
+    Ok(GroupPage { groups })
+}
+
+fn cursors(engine: &Engine, request: &Progress, now: Now) -> Result<ProgressPage> {
+    let limit = request.limit.clamp(1, PAGE_MAX) as usize;
+    let cursors = match first_after(request.after) {
+        Some(from) => engine.cursors(&request.queue, name_of(&request.group), from, limit, now)?,
+        None => Vec::new(),
+    };
+    Ok(ProgressPage { cursors })
+}
+
+fn seek(engine: &Engine, request: &Seek, now: Now) -> Result<SeekReply> {
+    let mut cursors = engine.seek(&request.request, now)?;
+    let total = cursors.len() as u64;
+    cursors.truncate(request.limit.min(PAGE_MAX) as usize);
+    Ok(SeekReply { total, cursors })
+}
+
+fn partition_id(engine: &Engine, request: &MessageGet) -> Result<PartitionId> {
+    match &request.partition {
+        PartitionSelector::Id(id) => Ok(*id),
+        PartitionSelector::Name(name) => engine.partition(&request.queue, name).map(|partition| partition.id),
+    }
+}
+
+fn dead_letters(engine: &Engine, query: DeadLetterQuery) -> Result<DeadLetterPage> {
+    let limit = query.limit.clamp(1, PAGE_MAX);
+    let (letters, total) = engine.dead_letters(&DeadLetterQuery { limit, ..query })?;
+    Ok(DeadLetterPage { total, letters })
+}
+
+fn dead_letter(engine: &Engine, request: &DeadLetterGet) -> Result<DeadLetter> {
+    let mut query = DeadLetterQuery { queue: Some(request.queue.clone()), limit: DEAD_LETTERS_LOOKED_AT, ..Default::default() };
+    loop {
+        let (letters, _) = engine.dead_letters(&query)?;
+        let count = u32::try_from(letters.len()).unwrap_or(u32::MAX);
+        if let Some(letter) = letters.into_iter().find(|letter| letter.id == request.id) {
+            return Ok(letter);
+        }
+        if count < query.limit {
+            let text = format!("queue {:?} has no dead letter {}", request.queue, request.id);
+            return Err(Error::new(ErrorCode::UnknownDeadLetter, text));
+        }
+        query.skip = query.skip.saturating_add(count);
+    }
+}
+
+fn traces_by_name(engine: &Engine, request: &TraceByName) -> TracePage {
+    let is_wanted = |queue: &str| request.queue.as_ref().is_none_or(|wanted| wanted == queue);
+    let traces = engine.traces_by_name(&request.name, usize::MAX).into_iter().filter(|(queue, _)| is_wanted(queue));
+    let page = traces.skip(request.skip as usize).take(request.limit.clamp(1, PAGE_MAX) as usize);
+    TracePage { traces: page.map(|(queue, event)| TraceRecord { queue, event }).collect() }
+}
+
+fn traces_of_message(engine: &Engine, request: &TraceByMessage) -> Result<TracePage> {
+    let events = engine.traces_of_message(&request.queue, request.partition_id, &request.transaction_id)?;
+    let record = |event| TraceRecord { queue: request.queue.clone(), event };
+    Ok(TracePage { traces: events.into_iter().map(record).collect() })
+}
+
+fn trace_names(engine: &Engine) -> TraceNamePage {
+    let names = engine.trace_names();
+    TraceNamePage { names: names.into_iter().map(|(name, count)| TraceName { name, count }).collect() }
+}
+
+fn filter_test(request: &FilterTest) -> Result<FilterResult> {
+    let filter = Filter::parse(&request.filter)?;
+    Ok(FilterResult { is_match: filter.matches(request.attributes.view()) })
+}

@@ -1,0 +1,302 @@
+//! One connection: hello, requests, replies, end.
+//!
+//! A single task reads and writes. Requests are started in the order in which they came; what takes long goes on beside it and
+//! is answered when it is done. Invariants: a request holds room in the budgets until it is answered; every wait belongs to the
+//! session's task set and ends with it; a lease whose reply did not leave goes back.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Error, ErrorCode};
+use crate::net::{FrameReader, FrameWriter, NetError};
+use crate::protocol::{Chunks, ErrorReply, Frame, FrameKind, Hello, HelloReply, Limits, Request, Response, encode_error};
+
+use super::Shared;
+use super::budget::{ConnectionBudget, LARGE_FRAME_BYTES, Room};
+use super::handler::Handler;
+use super::outbox::{Outbox, ReplyWriter};
+use super::token::is_same_secret;
+use super::waiting::stopping_error;
+
+/// Advice to a client that is told to come back later.
+const BUSY_RETRY_MS: u32 = 100;
+/// Time for a client to read the last frames before the connection goes.
+const LINGER: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// Serves a connection to its end.
+pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream) {
+    serve_stream(&shared, &mut stream).await;
+    linger(&mut stream).await;
+}
+
+async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream) {
+    let (read_half, write_half) = stream.split();
+    let mut reader = FrameReader::new(read_half, shared.options.read_pace);
+    let mut writer = FrameWriter::new(write_half, shared.options.write_stall);
+    match timeout(shared.options.handshake_timeout, shake_hands(shared, &mut reader, &mut writer)).await {
+        Ok(Ok(())) => (),
+        Ok(Err(error)) => return tracing::debug!(%error, "a connection ended before its hello"),
+        Err(_) => {
+            let error = Error::new(ErrorCode::Timeout, "no hello came in time");
+            writer.queue(error_frame(0, 0, error));
+            let _ = timeout(LINGER, writer.flush()).await;
+            return;
+        }
+    }
+    reader.set_frame_bytes_max(shared.options.frame_bytes_max);
+    Session::new(shared).run(reader, writer).await;
+}
+
+/// Reads until the client closes too, for a moment: bytes that nobody read would make the operating system take back what was
+/// sent last.
+async fn linger(stream: &mut TcpStream) {
+    let read_rest = async {
+        let mut rest = [0; 4096];
+        while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
+    };
+    let _ = timeout(LINGER, read_rest).await;
+}
+
+/// An error as a frame, with advice when to come back.
+pub(super) fn error_frame(operation: u16, correlation_id: u32, error: Error) -> Chunks {
+    let retry_after_ms = if error.code == ErrorCode::Busy { BUSY_RETRY_MS } else { 0 };
+    encode_error(operation, correlation_id, &ErrorReply { retry_after_ms, ..error.into() })
+}
+
+/// Answers the first frame, which must be a hello that fits. The error has been told to the client.
+async fn shake_hands(
+    shared: &Shared,
+    reader: &mut FrameReader<impl AsyncRead + Unpin>,
+    writer: &mut FrameWriter<impl AsyncWrite + Unpin>,
+) -> Result<(), String> {
+    let (frame, reply) = match reader.read().await {
+        Ok(None) => return Err("closed".to_owned()),
+        Ok(Some(frame)) => {
+            let reply = answer_hello(shared, &frame);
+            (Some(frame), reply)
+        }
+        Err(NetError::Protocol(error)) => (None, Err(error.into())),
+        Err(error) => return Err(error.to_string()),
+    };
+    let (operation, correlation_id) = frame.map_or((0, 0), |frame| (frame.operation, frame.correlation_id));
+    let (chunks, result) = match reply {
+        Ok(reply) => (Response::Hello(reply).encode(correlation_id, false), Ok(())),
+        Err(error) => {
+            let text = error.to_string();
+            (error_frame(operation, correlation_id, error), Err(text))
+        }
+    };
+    writer.send(chunks).await.map_err(|error| error.to_string())?;
+    result
+}
+
+fn answer_hello(shared: &Shared, frame: &Frame) -> Result<HelloReply, Error> {
+    let hello = match Request::decode(frame.operation, &frame.body)? {
+        Request::Hello(hello) if frame.kind == FrameKind::Request => hello,
+        _ => return Err(Error::new(ErrorCode::BadRequest, "the first request must be a hello")),
+    };
+    let version = hello.negotiate()?;
+    check_token(shared, &hello)?;
+    if shared.stopping.is_cancelled() {
+        return Err(stopping_error());
+    }
+    let options = &shared.options;
+    Ok(HelloReply {
+        version,
+        server_name: concat!("fanlog ", env!("CARGO_PKG_VERSION")).to_owned(),
+        capabilities: 0,
+        limits: Limits {
+            frame_bytes: u32::try_from(options.frame_bytes_max).unwrap_or(u32::MAX),
+            message_bytes: u32::try_from(options.message_bytes_max).unwrap_or(u32::MAX),
+            in_flight: ConnectionBudget::requests_max(options),
+        },
+        node_id: 0,
+        start_number: shared.start_number,
+        epoch: 0,
+    })
+}
+
+fn check_token(shared: &Shared, hello: &Hello) -> Result<(), Error> {
+    match &shared.options.token {
+        Some(token) if !is_same_secret(&hello.token, token) => {
+            let text = if hello.token.is_empty() { "server asks for a token" } else { "token is wrong" };
+            Err(Error::new(ErrorCode::Unauthorized, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a session stopped reading.
+enum End {
+    /// The client said all it had to say.
+    Closed,
+    /// The client's bytes cannot be understood further; it has been told.
+    Refused,
+    /// The connection is of no use any more.
+    Lost(NetError),
+    /// The server stops, and everything that was asked is answered.
+    Drained,
+}
+
+struct Session {
+    shared: Arc<Shared>,
+    outbox: Arc<Outbox>,
+    budget: Arc<ConnectionBudget>,
+    stopping: CancellationToken,
+    tasks: JoinSet<()>,
+    handler: Handler,
+}
+
+impl Session {
+    fn new(shared: &Arc<Shared>) -> Self {
+        let outbox = Arc::new(Outbox::new(shared.options.connection_out_bytes_max, shared.outgoing.clone()));
+        Self {
+            handler: Handler::new(shared, &outbox),
+            budget: Arc::new(ConnectionBudget::new(&shared.options)),
+            stopping: shared.stopping.child_token(),
+            tasks: JoinSet::new(),
+            shared: shared.clone(),
+            outbox,
+        }
+    }
+
+    async fn run(mut self, mut reader: FrameReader<impl AsyncRead + Unpin>, writer: FrameWriter<impl AsyncWrite + Unpin>) {
+        let mut writer = ReplyWriter::new(self.outbox.clone(), writer);
+        let outbox = self.outbox.clone();
+        // Requests first: their replies then leave together.
+        let end = tokio::select! {
+            biased;
+            end = self.read(&mut reader) => end,
+            error = writer.run() => End::Lost(error),
+        };
+        match end {
+            End::Lost(error) => tracing::debug!(%error, "a connection was lost"),
+            End::Closed => {
+                // Whoever waits for a message has gone; pushes and acknowledgements are answered even so.
+                self.tasks.shutdown().await;
+                outbox.drop_leased();
+                self.finish(writer).await;
+            }
+            End::Refused | End::Drained => self.finish(writer).await,
+        }
+        self.tasks.shutdown().await;
+        outbox.close();
+    }
+
+    /// Waits for what is in flight and writes it.
+    async fn finish(&mut self, mut writer: ReplyWriter<impl AsyncWrite + Unpin>) {
+        tokio::select! {
+            biased;
+            () = self.budget.idle() => (),
+            error = writer.run() => return tracing::debug!(%error, "a connection was lost"),
+        }
+        if let Err(error) = writer.close().await {
+            tracing::debug!(%error, "a connection was lost at its end");
+        }
+    }
+
+    /// Takes requests until there is a reason not to.
+    async fn read(&mut self, reader: &mut FrameReader<impl AsyncRead + Unpin>) -> End {
+        let stopping = self.stopping.clone();
+        let mut stopped = pin!(stopping.cancelled());
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = &mut stopped => return self.drain(reader).await,
+                next = next(&self.shared, &self.outbox, &self.budget, reader) => next,
+            };
+            let (frame, room) = match next {
+                Ok(Some(next)) => next,
+                Ok(None) => return End::Closed,
+                Err(error) => return self.refuse(error),
+            };
+            if frame.kind != FrameKind::Request {
+                return self.refuse_frame(&frame, Error::new(ErrorCode::BadRequest, "a client sends requests only"));
+            }
+            self.handler.handle(frame, room, &mut self.tasks).await;
+        }
+    }
+
+    /// Refuses what still comes until all that came before is answered.
+    async fn drain(&mut self, reader: &mut FrameReader<impl AsyncRead + Unpin>) -> End {
+        let Self { shared, outbox, budget, tasks, .. } = self;
+        let idle = async {
+            while tasks.join_next().await.is_some() {}
+            budget.idle().await;
+        };
+        let refuse = async {
+            loop {
+                match next(shared, outbox, budget, reader).await {
+                    Ok(Some((frame, _room))) => {
+                        outbox.push_from_own_task(error_frame(frame.operation, frame.correlation_id, stopping_error()));
+                    }
+                    Ok(None) => return End::Closed,
+                    Err(error) => return End::Lost(error),
+                }
+            }
+        };
+        // The refusals first: each holds room for a moment only.
+        tokio::select! {
+            biased;
+            end = refuse => end,
+            () = idle => End::Drained,
+        }
+    }
+
+    fn refuse(&self, error: NetError) -> End {
+        match error {
+            NetError::Protocol(error) => self.refuse_with(0, 0, error.into()),
+            NetError::FrameTimeout { .. } => self.refuse_with(0, 0, Error::new(ErrorCode::Timeout, error.to_string())),
+            error => End::Lost(error),
+        }
+    }
+
+    fn refuse_frame(&self, frame: &Frame, error: Error) -> End {
+        self.refuse_with(frame.operation, frame.correlation_id, error)
+    }
+
+    fn refuse_with(&self, operation: u16, correlation_id: u32, error: Error) -> End {
+        tracing::debug!(%error, "a connection is refused further requests");
+        self.outbox.push_from_own_task(error_frame(operation, correlation_id, error));
+        End::Refused
+    }
+}
+
+/// The next frame, once there is room for it and for its reply. Dropping the future loses nothing.
+async fn next(
+    shared: &Shared,
+    outbox: &Outbox,
+    budget: &ConnectionBudget,
+    reader: &mut FrameReader<impl AsyncRead + Unpin>,
+) -> Result<Option<(Frame, Room)>, NetError> {
+    if outbox.is_full() {
+        outbox.room().await;
+    }
+    let Some(length) = reader.frame_length().await? else { return Ok(None) };
+    let early = if length > LARGE_FRAME_BYTES {
+        let room = claim(shared, budget, length).await?;
+        reader.restart_pace();
+        Some(room)
+    } else {
+        None
+    };
+    let Some(frame) = reader.read().await? else { return Ok(None) };
+    let room = match early {
+        Some(room) => room,
+        None => claim(shared, budget, length).await?,
+    };
+    Ok(Some((frame, room)))
+}
+
+async fn claim(shared: &Shared, budget: &ConnectionBudget, length: usize) -> Result<Room, NetError> {
+    if let Some(room) = budget.try_claim(&shared.budget, length) {
+        return Ok(room);
+    }
+    budget.claim(&shared.budget, length).await.ok_or_else(|| NetError::Io(std::io::ErrorKind::BrokenPipe.into()))
+}

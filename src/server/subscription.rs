@@ -1,0 +1,240 @@
+//! Subscriptions: a task for each sends messages as they become claimable, as far as the credits reach.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::model::{BatchSlice, Claim, Error, Now, PopRequest};
+use crate::protocol::{
+    Credit, Delivery, Done, HEADER_BYTES, Heartbeat, LENGTH_BYTES, Operation, Response, Subscribe, Subscribed, SubscriptionEnd,
+};
+use crate::record::RecordHeader;
+
+use super::Shared;
+use super::budget::WaitSlot;
+use super::lease::UnsentLease;
+use super::outbox::{Outbox, Outgoing};
+use super::session::error_frame;
+use super::waiting::{Started, stopping_error, wake};
+
+/// What the connection tells a subscription's task.
+pub(super) struct Control {
+    credit: Mutex<Allowance>,
+    /// The correlation id of the request that ends the subscription.
+    end_asked_by: Mutex<Option<u32>>,
+    changed: Arc<Notify>,
+    has_ended: AtomicBool,
+}
+
+/// What may still be sent. Bytes go below zero by the delivery that used the last of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Allowance {
+    messages: u64,
+    bytes: i64,
+}
+
+impl Allowance {
+    fn add(&mut self, messages: u32, bytes: u32) {
+        self.messages = self.messages.saturating_add(messages.into());
+        self.bytes = self.bytes.saturating_add(bytes.into());
+    }
+
+    fn spend(&mut self, messages: u64, bytes: usize) {
+        self.messages = self.messages.saturating_sub(messages);
+        self.bytes = self.bytes.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// The request cut to what is left; `None` if nothing is.
+    fn bound(self, request: &PopRequest) -> Option<PopRequest> {
+        let messages = u32::try_from(self.messages).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(self.bytes.max(0)).unwrap_or(u32::MAX);
+        (messages > 0 && bytes > 0).then(|| PopRequest {
+            messages_max: request.messages_max.min(messages),
+            bytes_max: request.bytes_max.min(bytes),
+            ..request.clone()
+        })
+    }
+}
+
+impl Control {
+    fn new(request: &Subscribe, changed: Arc<Notify>) -> Self {
+        let mut credit = Allowance { messages: 0, bytes: 0 };
+        credit.add(request.credit_messages, request.credit_bytes);
+        Self { credit: Mutex::new(credit), end_asked_by: Mutex::new(None), changed, has_ended: AtomicBool::new(false) }
+    }
+
+    /// Adds credit.
+    pub(super) fn add_credit(&self, credit: &Credit) {
+        self.credit.lock().unwrap_or_else(PoisonError::into_inner).add(credit.messages, credit.bytes);
+        self.changed.notify_one();
+    }
+
+    /// Asks for the end; the task answers.
+    pub(super) fn end(&self, correlation_id: u32) {
+        *self.end_asked_by.lock().unwrap_or_else(PoisonError::into_inner) = Some(correlation_id);
+        self.changed.notify_one();
+    }
+
+    /// Whether the task is over.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+
+    fn end_asked_by(&self) -> Option<u32> {
+        *self.end_asked_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn allowance(&self) -> Allowance {
+        *self.credit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spend(&self, messages: u64, bytes: usize) {
+        self.credit.lock().unwrap_or_else(PoisonError::into_inner).spend(messages, bytes);
+    }
+}
+
+/// What became of an attempt to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Sent,
+    /// No message is ready, or no credit is left.
+    Nothing,
+    /// The client has not taken what it was sent.
+    OutboxFull,
+    /// All clients together have not.
+    ServerFull,
+}
+
+/// How long a subscription waits when the server's bound on replies is reached: nobody tells it of room.
+const SERVER_FULL_PAUSE: Duration = Duration::from_millis(20);
+
+/// A subscription's task.
+pub(super) struct Subscription {
+    pub(super) shared: Arc<Shared>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) correlation_id: u32,
+    /// Its place among those that wait.
+    pub(super) _slot: WaitSlot,
+}
+
+impl Subscription {
+    /// The task's future and what controls it.
+    pub(super) fn start(self, subscribe: Subscribe) -> (Arc<Control>, impl Future<Output = ()> + Send) {
+        let (wake, woken) = wake();
+        let control = Arc::new(Control::new(&subscribe, woken));
+        let controlled = control.clone();
+        let task = async move {
+            // The watch lives as long as the loop: a message committed at any moment of it wakes the loop.
+            let ended = match self.shared.engine.watch(&subscribe.request, wake) {
+                Ok(_watch) => self.run(&subscribe.request, &controlled).await,
+                Err(error) => Err(error),
+            };
+            controlled.has_ended.store(true, Relaxed);
+            if let Err(error) = ended {
+                self.outbox.push(error_frame(Operation::Subscribe.number(), self.correlation_id, error));
+            }
+        };
+        (control, task)
+    }
+
+    /// Ends well when the client asks for it.
+    async fn run(&self, request: &PopRequest, control: &Control) -> Result<(), Error> {
+        let heartbeat = self.shared.options.heartbeat;
+        let heartbeat_ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
+        self.send(Response::Subscribe(Subscribed { heartbeat_ms }), None);
+        let mut silent_until = Instant::now() + heartbeat;
+        loop {
+            if let Some(asked_by) = control.end_asked_by() {
+                self.outbox.push(Response::SubscriptionEnd(SubscriptionEnd {}).encode(self.correlation_id, false));
+                self.outbox.push(Response::Unsubscribe(Done {}).encode(asked_by, false));
+                return Ok(());
+            }
+            let attempt = self.deliver(request, control).await?;
+            if attempt == Attempt::Sent {
+                silent_until = Instant::now() + heartbeat;
+                tokio::task::consume_budget().await;
+                continue;
+            }
+            tokio::select! {
+                () = self.shared.stopping.cancelled() => return Err(stopping_error()),
+                () = control.changed.notified() => (),
+                () = self.outbox.room(), if attempt == Attempt::OutboxFull => (),
+                () = sleep(SERVER_FULL_PAUSE), if attempt == Attempt::ServerFull => (),
+                () = sleep_until(silent_until) => {
+                    self.send(Response::Heartbeat(Heartbeat { time_us: Now::read().wall_us }), None);
+                    silent_until = Instant::now() + heartbeat;
+                }
+            }
+        }
+    }
+
+    /// Sends what is claimable now, as far as credit and room reach.
+    async fn deliver(&self, request: &PopRequest, control: &Control) -> Result<Attempt, Error> {
+        let Some(request) = control.allowance().bound(request) else { return Ok(Attempt::Nothing) };
+        if self.shared.stopping.is_cancelled() {
+            return Err(stopping_error());
+        }
+        if self.outbox.is_full() {
+            return Ok(Attempt::OutboxFull);
+        }
+        if self.shared.outgoing.is_used_up() {
+            return Ok(Attempt::ServerFull);
+        }
+        let reply = Started::new(&self.shared.engine, &request).finish().await?;
+        if reply.claims.is_empty() {
+            return Ok(Attempt::Nothing);
+        }
+        let lease = UnsentLease::of(&reply, &self.shared.engine);
+        let messages = reply.claims.iter().map(message_count).sum();
+        let bytes = self.send(Response::Delivery(Delivery(reply)), lease);
+        control.spend(messages, bytes);
+        Ok(Attempt::Sent)
+    }
+
+    /// Returns the bytes of the body.
+    fn send(&self, response: Response, lease: Option<UnsentLease>) -> usize {
+        let frame = response.encode(self.correlation_id, true);
+        let bytes = frame.len() - LENGTH_BYTES - HEADER_BYTES;
+        self.outbox.push(Outgoing { frame, lease });
+        bytes
+    }
+}
+
+fn message_count(claim: &Claim) -> u64 {
+    claim.batches.iter().map(|batch| batch_count(batch, claim)).sum()
+}
+
+fn batch_count(batch: &BatchSlice, claim: &Claim) -> u64 {
+    match batch {
+        BatchSlice::Messages(messages) => messages.len() as u64,
+        BatchSlice::Whole(record) => match RecordHeader::decode(record) {
+            Ok((_, Some(header), _)) => header.count.into(),
+            _ => claim.range.last - claim.range.first + 1,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_bounds_a_delivery_and_is_spent_by_it() {
+        let request = PopRequest::any("q", 100);
+        let mut allowance = Allowance { messages: 0, bytes: 0 };
+        assert_eq!(allowance.bound(&request), None);
+        allowance.add(10, 1000);
+        let bound = allowance.bound(&request).unwrap();
+        assert_eq!((bound.messages_max, bound.bytes_max), (10, 1000));
+        allowance.spend(4, 1500);
+        assert_eq!(allowance, Allowance { messages: 6, bytes: -500 });
+        assert_eq!(allowance.bound(&request), None, "bytes are owed");
+        allowance.add(u32::MAX, u32::MAX);
+        assert_eq!(allowance.bound(&request).unwrap().messages_max, 100);
+        allowance.spend(u64::MAX, usize::MAX);
+        assert_eq!(allowance.bound(&request), None);
+    }
+}

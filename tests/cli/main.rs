@@ -1,0 +1,317 @@
+//! The program as its users run it: a server in a process of its own, commands, signals, exit codes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn fanlog() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fanlog"));
+    command.stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FANLOG_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A server with a directory of its own; killed when dropped.
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+    tcp: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap())
+    }
+
+    fn start_in(directory: tempfile::TempDir) -> Self {
+        let ports = directory.path().join("ports.json");
+        let mut child = fanlog()
+            .arg("serve")
+            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+            .arg(directory.path().join("data"))
+            .arg("--ports-file")
+            .arg(&ports)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        let text = loop {
+            if let Ok(text) = std::fs::read_to_string(&ports) {
+                break text;
+            }
+            assert!(child.try_wait().unwrap().is_none(), "the server ended");
+            assert!(start.elapsed() < PATIENCE, "the server is not ready");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let ports: Value = serde_json::from_str(&text).unwrap();
+        Self { child, directory, tcp: ports["tcp"].as_str().unwrap().to_owned() }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        fanlog().args(["--server", &self.tcp]).args(arguments).output().unwrap()
+    }
+
+    fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut child = fanlog()
+            .args(["--server", &self.tcp])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// What a command that must succeed prints.
+    fn json(&self, arguments: &[&str]) -> Value {
+        json(&self.run(arguments))
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    fn kill(mut self) -> tempfile::TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::fs::remove_file(self.directory.path().join("ports.json")).unwrap();
+        std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn lines_go_into_lanes_and_out_to_groups_at_their_own_pace() {
+    let server = Server::start();
+    let lines: String = (0..100).map(|index| format!("10:00:{index:02} event lane-{} text {index}\n", index % 7)).collect();
+    let pushed = json(&server.run_with_input(&["push", "q", "--lines", "-", "--partition-field", "3"], lines.as_bytes()));
+    assert_eq!((pushed["stored"].as_u64(), pushed["partitions"].as_u64()), (Some(100), Some(7)));
+    assert_eq!(pushed["promise"], "durable");
+
+    let all = server.json(&["pop", "q", "--group", "fast", "--from", "beginning", "-n", "1000"]);
+    assert_eq!(all.as_array().unwrap().len(), 100);
+    let some = server.json(&["pop", "q", "--group", "slow", "--from", "beginning", "-n", "10"]);
+    assert_eq!(some.as_array().unwrap().len(), 10);
+    let payloads: std::collections::BTreeSet<&str> =
+        all.as_array().unwrap().iter().map(|row| row["payload"].as_str().unwrap()).collect();
+    let expected: std::collections::BTreeSet<&str> = lines.lines().collect();
+    assert_eq!(payloads, expected);
+
+    let groups = server.json(&["group", "list", "q"]);
+    let lag = |name: &str| groups.as_array().unwrap().iter().find(|row| row["group"] == name).unwrap()["lag"].as_u64();
+    assert_eq!((lag("fast"), lag("slow")), (Some(0), Some(90)));
+
+    let again = server.json(&["pop", "q", "--group", "fast", "-n", "10"]);
+    assert_eq!(again, Value::Array(Vec::new()), "what was acknowledged does not come again");
+}
+
+#[test]
+fn a_killed_server_keeps_what_it_answered() {
+    let server = Server::start();
+    let first = server.json(&["push", "q", "a", "b", "c", "--partition", "p"]);
+    assert_eq!(first.as_array().unwrap().len(), 3);
+    server.json(&["pop", "q", "--group", "g", "--from", "beginning", "-n", "2"]);
+    let server = Server::start_in(server.kill());
+    let rest = server.json(&["pop", "q", "--group", "g", "-n", "10"]);
+    let rest: Vec<(u64, &str)> =
+        rest.as_array().unwrap().iter().map(|row| (row["offset"].as_u64().unwrap(), row["payload"].as_str().unwrap())).collect();
+    assert_eq!(rest, [(2, "c")]);
+}
+
+#[test]
+fn a_first_signal_stops_gracefully() {
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let mut server = Server::start();
+        server.json(&["push", "q", "m"]);
+        server.signal(signal);
+        let status = server.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+        assert!(!server.directory.path().join("ports.json").exists());
+    }
+}
+
+#[test]
+fn objects_attributes_and_filters_travel() {
+    let server = Server::start();
+    server.json(&["group", "create", "q", "us", "--filter", ":region = \"us\" AND :size > 5"]);
+    let objects = "{\"data\":{\"n\":1},\"attributes\":{\"region\":\"us\",\"size\":12345678901234567890123456789}}\n\
+                   {\"payload\":\"text\",\"partition\":\"p\",\"transactionId\":\"t1\",\"attributes\":{\"region\":\"eu\"}}\n\
+                   {\"payload\":\"text\",\"partition\":\"p\",\"transactionId\":\"t1\"}\n";
+    let pushed = json(&server.run_with_input(&["push", "q", "--ndjson", "-", "-a", "from=test"], objects.as_bytes()));
+    assert_eq!((pushed["stored"].as_u64(), pushed["duplicates"].as_u64()), (Some(2), Some(1)));
+    let taken = server.run(&["pop", "q", "--group", "us", "-n", "10", "-o", "ndjson"]);
+    let text = String::from_utf8(taken.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1);
+    assert!(text.contains(r#""attributes":{"from":"test","region":"us","size":12345678901234567890123456789}"#), "{text}");
+    let round = json(&server.run_with_input(&["push", "copy", "--ndjson", "-"], text.as_bytes()));
+    assert_eq!(round["stored"].as_u64(), Some(1));
+    let message = server.json(&["message", "show", "q", "--partition", "p", "--transaction-id", "t1"]);
+    assert_eq!((message["payload"].as_str(), message["status"].as_str()), (Some("text"), Some("pending")));
+    let explained = server.json(&["filter", "explain", ":region = \"us\"", "--queue", "q", "--last", "10"]);
+    assert_eq!((explained["trial"]["tried"].as_u64(), explained["trial"]["taken"].as_u64()), (Some(2), Some(1)));
+}
+
+#[test]
+fn a_tail_shows_ranges_and_the_last_messages_and_moves_nothing() {
+    let server = Server::start();
+    for index in 0..10 {
+        server.json(&["push", "q", &format!("m{index}"), "--partition", ["a", "b"][index % 2]]);
+    }
+    let payloads = |arguments: &[&str]| {
+        let output = server.run(&[&["tail", "q", "-o", "ndjson", "--no-follow"], arguments].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let rows = String::from_utf8(output.stdout).unwrap();
+        rows.lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["payload"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(payloads(&["-n", "3"]), ["m7", "m8", "m9"]);
+    assert_eq!(payloads(&["--partition", "a", "--from", "1", "--to", "3"]), ["m2", "m4"]);
+    assert_eq!(payloads(&["--since", "1h ago"]).len(), 10);
+    assert!(payloads(&[]).is_empty());
+    let groups = server.json(&["group", "list", "q"]);
+    assert!(groups.as_array().unwrap().iter().all(|row| row["cursors"].as_u64() == Some(0) || row["group"] == "__QUEUE_MODE__"));
+}
+
+#[test]
+fn a_seek_is_shown_first_and_done_when_asked() {
+    let server = Server::start();
+    server.json(&["push", "q", "a", "b", "c", "--partition", "p"]);
+    server.json(&["pop", "q", "--group", "g", "--from", "beginning", "-n", "3"]);
+    let shown = server.json(&["group", "seek", "q", "g", "--to", "-2"]);
+    assert_eq!((shown[0]["before"].as_u64(), shown[0]["after"].as_u64()), (Some(3), Some(1)));
+    assert_eq!(server.json(&["pop", "q", "--group", "g"]), Value::Array(Vec::new()));
+    server.json(&["group", "seek", "q", "g", "--to", "-2", "--execute"]);
+    let again = server.json(&["pop", "q", "--group", "g", "-n", "5"]);
+    assert_eq!(again.as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn mistakes_are_1_and_a_missing_server_is_2() {
+    let server = Server::start();
+    for arguments in [
+        &["queue", "show", "nowhere"][..],
+        &["queue", "create", ""],
+        &["queue", "create", "q", "--set", "leastime=5"],
+        &["push", "q"],
+        &["push", "q", "--lines", "/nowhere/at/all"],
+        &["group", "show", "q", "nowhere"],
+        &["group", "create", "q", "g", "--filter", "a =="],
+        &["pop", "q", "--from", "yesterday"],
+        &["no-such-command"],
+        &["pop", "q", "-n", "0"],
+    ] {
+        let output = server.run(arguments);
+        assert_eq!(code(&output), 1, "{arguments:?}: {}", stderr(&output));
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
+    }
+    let output = fanlog().args(["--server", "127.0.0.1:1", "ping"]).output().unwrap();
+    assert_eq!(code(&output), 2, "{}", stderr(&output));
+    assert_eq!(code(&fanlog().arg("--help").output().unwrap()), 0);
+    let short = server.run(&["queue", "create", "q", "--set", "leastime=5"]);
+    assert!(stderr(&short).contains("did you mean \"leaseTime\"?"));
+}
+
+#[test]
+fn a_directory_has_one_server_and_the_second_is_told_whose_it_is() {
+    let server = Server::start();
+    let output = fanlog()
+        .args(["serve", "--listen", "127.0.0.1:0", "--http", "off", "--data"])
+        .arg(server.directory.path().join("data"))
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 2);
+    assert!(stderr(&output).contains(&server.child.id().to_string()), "{}", stderr(&output));
+}
+
+#[test]
+fn addresses_beyond_loopback_need_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = fanlog()
+        .args(["serve", "--listen", "0.0.0.0:0", "--http", "off", "--data"])
+        .arg(directory.path().join("data"))
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    assert!(stderr(&output).contains("--insecure-bind"));
+    assert!(!directory.path().join("data").exists());
+}
+
+#[test]
+fn settings_come_from_file_environment_and_flags() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = write(directory.path(), "good.toml", "listen = \"127.0.0.1:1\"\nhttp = \"off\"\n");
+    let shown = fanlog().args(["config", "show", "--config"]).arg(&good).env("FANLOG_LISTEN", "127.0.0.1:2").output().unwrap();
+    let rows = json(&shown);
+    let row = |key: &str| rows.as_array().unwrap().iter().find(|row| row["key"] == key).unwrap().clone();
+    assert_eq!((row("listen")["value"].as_str(), row("listen")["origin"].as_str()), (Some("127.0.0.1:2"), Some("FANLOG_LISTEN")));
+    assert_eq!(row("http")["value"], "off");
+    let bad = write(directory.path(), "bad.toml", "listn = \"127.0.0.1:1\"\n");
+    let refused = fanlog().args(["config", "check", "--config"]).arg(&bad).output().unwrap();
+    assert_eq!(code(&refused), 1);
+    assert!(stderr(&refused).contains("did you mean \"listen\"?"), "{}", stderr(&refused));
+}
+
+/// `fanlog ... | head -1` must not look like a failure.
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let server = Server::start();
+    let lines: String = (0..20_000).map(|index| format!("line number {index}\n")).collect();
+    json(&server.run_with_input(&["push", "q", "--lines", "-"], lines.as_bytes()));
+    let mut child = fanlog()
+        .args(["--server", &server.tcp, "tail", "q", "--from", "0", "--no-follow", "-o", "ndjson"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), stderr(&output).as_str()), (0, ""));
+}
+
+#[test]
+fn filters_can_be_tried_without_a_server() {
+    let run = |attributes: &str, filter: &str| {
+        fanlog().args(["filter", "test", "--filter", filter, "--attributes", attributes]).output().unwrap()
+    };
+    assert_eq!(code(&run(r#"{"a":1}"#, ":a = 1")), 0);
+    assert_eq!(code(&run(r#"{"a":2}"#, ":a = 1")), 1);
+    let invalid = run("{}", "a ==");
+    assert_eq!(code(&invalid), 2);
+    assert!(stderr(&invalid).contains('^'), "{}", stderr(&invalid));
+}

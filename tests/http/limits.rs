@@ -1,0 +1,155 @@
+//! Bad input and clients that misbehave.
+
+use std::time::{Duration, Instant};
+
+use fanlog::http::HttpOptions;
+use serde_json::{Value, json};
+
+use crate::server::{Server, push, unique};
+
+#[test]
+fn unknown_routes_and_methods_are_json_errors() {
+    let server = Server::start();
+    let mut client = server.client();
+    for path in ["/api/v1/nothing", "/api/v2/push", "/nothing", "/", "/api/v1/queues/x/clear"] {
+        let body = client.get(path).expect(404);
+        assert_eq!(body, json!({ "error": "Not Found", "code": "no_such_route" }), "{path}");
+    }
+    for (method, path) in
+        [("GET", "/api/v1/push"), ("DELETE", "/api/v1/pop"), ("BREW", "/health"), ("POST", "/api/v1/consumer-groups")]
+    {
+        let body = client.send(method, path, None).expect(405);
+        assert_eq!(body["code"], "method_not_allowed", "{method} {path}");
+    }
+}
+
+#[test]
+fn a_body_over_the_limit_is_413_in_plain_text_and_is_not_waited_for() {
+    let server = Server::start_with(HttpOptions { body_bytes_max: 100_000, ..HttpOptions::default() });
+    let mut client = server.client();
+    client.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n");
+    let answer = client.answer();
+    assert_eq!(answer.status, 413);
+    assert!(answer.head.contains("text/plain") && answer.text.contains("100000"), "{answer:?}");
+    let mut client = server.client();
+    client.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    for _ in 0..3 {
+        client.raw(format!("{:x}\r\n{}\r\n", 50_000, "x".repeat(50_000)).as_bytes());
+    }
+    client.raw(b"0\r\n\r\n");
+    assert_eq!(client.answer().status, 413);
+    let queue = unique("fits");
+    push(&mut server.client(), &queue, &[json!("x".repeat(90_000))]);
+}
+
+#[test]
+fn a_message_over_the_engines_limit_is_refused() {
+    let server = Server::start();
+    let mut client = server.client();
+    let body = json!({ "items": [{ "queue": unique("huge"), "payload": "x".repeat(17 << 20) }] });
+    assert_eq!(client.post("/api/v1/push", &body).status, 413);
+    assert_eq!(client.get("/health").status, 200);
+}
+
+#[test]
+fn bodies_over_the_memory_budget_are_refused_as_busy() {
+    let server = Server::start_with(HttpOptions { body_bytes_total_max: 50_000, ..HttpOptions::default() });
+    let mut holder = server.client();
+    holder.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n");
+    holder.raw("x".repeat(40_000).as_bytes());
+    let mut client = server.client();
+    let body = json!({ "items": [{ "queue": unique("budget"), "payload": "x".repeat(30_000) }] });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        // The first one's bytes may not have been read yet.
+        let answer = client.post("/api/v1/push", &body);
+        if answer.status == 429 {
+            assert_eq!(answer.json()["code"], "busy");
+            assert!(answer.head.contains("retry-after"));
+            break;
+        }
+        assert!(Instant::now() < deadline, "{answer:?}");
+    }
+    drop(holder);
+    let mut client = server.client();
+    while client.post("/api/v1/push", &body).status != 201 {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+#[test]
+fn connections_over_the_limit_wait_for_a_place() {
+    let server = Server::start_with(HttpOptions { connections_max: 2, ..HttpOptions::default() });
+    let mut first = server.client();
+    assert_eq!(first.get("/health").status, 200);
+    let mut second = server.client();
+    assert_eq!(second.get("/health").status, 200);
+    let mut third = server.client();
+    third.request("GET", "/health", None);
+    drop(first);
+    assert_eq!(third.answer().status, 200);
+}
+
+#[test]
+fn too_many_waiting_pops_are_refused() {
+    let server = Server::start_with(HttpOptions { waiting_pops_max: 1, ..HttpOptions::default() });
+    let queue = unique("crowd");
+    let mut client = server.client();
+    client.post("/api/v1/configure", &json!({ "queue": queue })).expect(200);
+    let path = format!("/api/v1/pop/queue/{queue}?wait=true&timeout=20000");
+    let mut waiting = server.client();
+    waiting.request("GET", &path, None);
+    while server.engine.stats().waiting_pops == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let refused = client.get(&path).expect(429);
+    assert_eq!((&refused["code"], &refused["messages"]), (&json!("busy"), &json!([])));
+    push(&mut client, &queue, &[json!(1)]);
+    assert_eq!(waiting.answer().status, 200);
+}
+
+#[test]
+fn garbage_on_the_socket_ends_that_connection_only() {
+    let server = Server::start();
+    for garbage in [&b"\0\0\0\0"[..], b"GET\r\n\r\n", b"POST /api/v1/push HTTP/9.9\r\n\r\n", &[0xff; 100_000]] {
+        let mut client = server.client();
+        client.raw(garbage);
+        drop(client);
+    }
+    assert_eq!(server.client().get("/health").status, 200);
+}
+
+#[test]
+fn the_log_filter_is_set_or_refused() {
+    let server = Server::start();
+    let body = json!({ "filter": "debug" }).to_string();
+    let refused = server.client().send("PUT", "/api/v1/system/log-filter", Some(body.as_bytes())).expect(409);
+    assert_eq!(refused["code"], "unsupported");
+    let set = std::sync::Arc::new(|text: &str| if text == "debug" { Ok(()) } else { Err(format!("bad filter {text}")) });
+    let server = Server::start_with(HttpOptions { set_log_filter: Some(set), ..HttpOptions::default() });
+    let mut client = server.client();
+    assert_eq!(client.send("PUT", "/api/v1/system/log-filter", Some(body.as_bytes())).expect(200)["success"], true);
+    let bad = json!({ "filter": "nonsense" }).to_string();
+    assert_eq!(client.send("PUT", "/api/v1/system/log-filter", Some(bad.as_bytes())).status, 400);
+    assert_eq!(client.post("/api/v1/system/maintenance", &json!({ "enabled": true })).status, 409);
+    assert_eq!(
+        client.post("/api/v1/system/maintenance", &json!({ "enabled": false })).expect(200)["maintenanceMode"],
+        Value::Bool(false)
+    );
+}
+
+#[test]
+fn with_a_token_only_who_has_it_comes_in() {
+    let server = Server::start_with(HttpOptions { token: Some("secret".to_owned()), ..HttpOptions::default() });
+    let mut client = server.client();
+    for path in ["/api/v1/consumer-groups", "/metrics", "/metrics/prometheus", "/openapi.json", "/readyz", "/nothing"] {
+        let refused = client.get(path).expect(401);
+        assert_eq!(refused["code"], "unauthorized", "{path}");
+    }
+    assert_eq!(client.get("/health").status, 200);
+    for (token, status) in [("secret", 200), ("secreT", 401), ("", 401)] {
+        client
+            .raw(format!("GET /api/v1/consumer-groups HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").as_bytes());
+        assert_eq!(client.answer().status, status, "{token}");
+    }
+}

@@ -1,0 +1,16 @@
+//! The HTTP gateway over a real socket: Queen's contract, the routes beyond it, bad input, and clients that go away.
+#![cfg(feature = "http")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod acks;
+mod admin;
+mod client;
+mod encryption;
+mod groups;
+mod limits;
+mod mixed;
+mod openapi;
+mod pops;
+mod pushes;
+mod server;
+mod transactions;

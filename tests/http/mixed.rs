@@ -1,0 +1,183 @@
+//! Both doors at once: binary clients and HTTP clients on the same queues of one engine.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fanlog::client::{Client as BinaryClient, messages_of};
+use fanlog::model::{AckItem, AckRequest, AckTarget, AckVerb, PopRequest, PushItem, PushRequest, Start};
+use fanlog::record::{Attributes, Message};
+use fanlog::server::{Server as BinaryServer, ServerOptions};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::server::{Server, ack, pop, push, unique};
+
+/// Serves the binary protocol over the same engine.
+fn binary(server: &Server) -> (SocketAddr, CancellationToken) {
+    let options = ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), ..ServerOptions::default() };
+    let stop = CancellationToken::new();
+    let bound = server.runtime().block_on(BinaryServer::bind(options, server.engine.clone())).unwrap();
+    let address = bound.local_addr();
+    server.runtime().spawn(bound.serve(stop.clone()));
+    (address, stop)
+}
+
+#[test]
+fn both_protocols_see_the_same_messages_groups_and_acknowledgements() {
+    let server = Server::start();
+    let (address, stop) = binary(&server);
+    let mut http = server.client();
+    let queue = unique("mixed");
+    let runtime = server.runtime();
+    let tcp = runtime.block_on(BinaryClient::builder(address.to_string()).connect()).unwrap();
+
+    // One message through each door.
+    let attributes = json!({ "region": "eu", "n": 1 });
+    let items =
+        json!({ "items": [{ "queue": queue, "payload": { "from": "http" }, "transactionId": "a", "attributes": attributes }] });
+    http.post("/api/v1/push", &items).expect(201);
+    let mut message = Message::new(r#"{"from": "tcp"}"#);
+    message.transaction_id = Some("b".to_owned());
+    message.attributes = Attributes::from_json(&attributes.to_string()).unwrap();
+    let request = PushRequest {
+        queue: queue.clone(),
+        partition: "Default".into(),
+        items: PushItem::Messages(vec![message]),
+        producer: None,
+    };
+    runtime.block_on(tcp.push(&request)).unwrap();
+
+    // Each protocol reads both, for a group of its own.
+    let over_http = pop(&mut http, &queue, "over-http", 10);
+    let pop_request = PopRequest { start: Some(Start::Beginning), ..PopRequest::any(&queue, 10).group("over-tcp") };
+    let reply = runtime.block_on(tcp.pop(&pop_request, Duration::from_secs(5))).unwrap();
+    let over_tcp = messages_of(reply.claims[0].batches.clone()).unwrap();
+    assert_eq!((over_http.len(), over_tcp.len()), (2, 2));
+    for (http_message, tcp_message) in over_http.iter().zip(&over_tcp) {
+        assert_eq!(http_message["offset"], tcp_message.offset);
+        assert_eq!(http_message["transactionId"].as_str(), tcp_message.transaction_id.as_deref());
+        assert_eq!(http_message["data"], serde_json::from_slice::<serde_json::Value>(&tcp_message.payload).unwrap());
+        assert_eq!(http_message["attributes"].to_string(), tcp_message.attributes.to_json());
+    }
+
+    // A lease taken through one door is acknowledged through the other.
+    let ack_request = AckRequest {
+        queue: queue.clone(),
+        partition_id: reply.claims[0].partition_id,
+        group: Some("over-http".into()),
+        lease_id: over_http[0]["leaseId"].as_str().unwrap().to_owned(),
+        items: vec![AckItem {
+            target: AckTarget::TransactionId("b".into()),
+            verb: AckVerb::Completed,
+            reason: String::new(),
+            delay_ms: 0,
+        }],
+    };
+    let acked = runtime.block_on(tcp.ack(&ack_request)).unwrap();
+    assert_eq!(acked.outcomes[0].refused, None);
+    assert!(pop(&mut http, &queue, "over-http", 10).is_empty());
+    let mut theirs = over_http[1].clone();
+    theirs["leaseId"] = json!(reply.lease_id);
+    theirs["consumerGroup"] = json!("over-tcp");
+    assert_eq!(ack(&mut http, &theirs, "completed")["success"], true);
+    assert!(runtime.block_on(tcp.pop(&pop_request, Duration::ZERO)).unwrap().claims.is_empty());
+
+    // A push through one door wakes who waits at the other.
+    let mut waiting = server.client();
+    waiting.request("GET", &format!("/api/v1/pop/queue/{queue}?consumerGroup=over-http&wait=true&timeout=20000"), None);
+    let items = PushItem::Messages(vec![Message::new("3")]);
+    let request = PushRequest { queue: queue.clone(), partition: "Default".into(), items, producer: None };
+    runtime.block_on(tcp.push(&request)).unwrap();
+    assert_eq!(waiting.answer().expect(200)["messages"][0]["data"], 3);
+    stop.cancel();
+}
+
+#[test]
+fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repetition() {
+    const EACH: u64 = 300;
+    let server = Server::start();
+    let (address, stop) = binary(&server);
+    let queue = unique("shared-load");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = server.client();
+            for n in (0..EACH).step_by(10) {
+                let payloads: Vec<_> = (n..n + 10).map(|n| json!(n)).collect();
+                push(&mut client, &queue, &payloads);
+            }
+        });
+        scope.spawn(|| {
+            server.runtime().block_on(async {
+                let client = BinaryClient::builder(address.to_string()).connect().await.unwrap();
+                for n in EACH..2 * EACH {
+                    let items = PushItem::Messages(vec![Message::new(n.to_string())]);
+                    let partition = format!("p{}", n % 4);
+                    let request = PushRequest { queue: queue.clone(), partition, items, producer: None };
+                    client.push(&request).await.unwrap();
+                }
+            });
+        });
+        let http = scope.spawn(|| {
+            let mut client = server.client();
+            let mut seen = Vec::new();
+            let mut quiet = 0;
+            while quiet < 40 {
+                let messages = pop(&mut client, &queue, "shared", 7);
+                quiet = if messages.is_empty() { quiet + 1 } else { 0 };
+                for message in &messages {
+                    seen.push(message["data"].as_u64().unwrap());
+                    assert_eq!(ack(&mut client, message, "completed")["success"], true);
+                }
+                std::thread::sleep(Duration::from_millis(if messages.is_empty() { 50 } else { 0 }));
+            }
+            seen
+        });
+        let tcp = scope.spawn(|| {
+            server.runtime().block_on(async {
+                let client = BinaryClient::builder(address.to_string()).connect().await.unwrap();
+                let start = Some(Start::Beginning);
+                let request = PopRequest { start, partitions_max: 8, ..PopRequest::any(&queue, 7).group("shared") };
+                let mut seen = Vec::new();
+                let mut quiet = 0;
+                while quiet < 40 {
+                    // The queue is made by the first push, which may not have come yet.
+                    let reply = client.pop(&request, Duration::ZERO).await.unwrap_or_default();
+                    quiet = if reply.claims.is_empty() { quiet + 1 } else { 0 };
+                    if reply.claims.is_empty() {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                    for claim in reply.claims {
+                        let messages = messages_of(claim.batches).unwrap();
+                        let last = messages.last().unwrap().offset;
+                        seen.extend(
+                            messages
+                                .iter()
+                                .map(|message| -> u64 { std::str::from_utf8(&message.payload).unwrap().parse().unwrap() }),
+                        );
+                        let item = AckItem {
+                            target: AckTarget::Offset(last),
+                            verb: AckVerb::Completed,
+                            reason: String::new(),
+                            delay_ms: 0,
+                        };
+                        let ack = AckRequest {
+                            queue: claim.queue,
+                            partition_id: claim.partition_id,
+                            group: Some("shared".into()),
+                            lease_id: reply.lease_id.clone(),
+                            items: vec![item],
+                        };
+                        assert_eq!(client.ack(&ack).await.unwrap().outcomes[0].refused, None);
+                    }
+                }
+                seen
+            })
+        });
+        let mut seen = http.join().unwrap();
+        seen.extend(tcp.join().unwrap());
+        assert_eq!(seen.len() as u64, 2 * EACH, "something came twice or never");
+        assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), (0..2 * EACH).collect());
+    });
+    stop.cancel();
+}

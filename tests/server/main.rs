@@ -1,0 +1,9 @@
+//! The server, asked through the client and through raw bytes.
+
+mod administration;
+mod drain;
+mod flow;
+mod harness;
+mod hostile;
+mod messages;
+mod subscriptions;
