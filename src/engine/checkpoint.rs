@@ -1,6 +1,6 @@
 //! Checkpoints: the state of a queue in its table and cursor files, so that a start replays little of the log.
 //!
-//! Order: what other queues keep in this log is checkpointed there first; the log is synced; cursor files are written and synced; the
+//! Order: what other queues keep in this log is made safe there first; the log is synced; cursor files are written and synced; the
 //! table gets one block that names the log address. Only then may the log before it be let go.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::format::control::{ControlOp, key};
 use crate::format::names;
-use crate::model::{Error, Now};
+use crate::model::{Error, ErrorCode, Now};
 use crate::record::{GroupId, PartitionId};
 use crate::storage::disk::Dir;
 use crate::storage::slots::{SlotIdentity, Slots};
@@ -44,6 +44,25 @@ impl Checkpointer {
     pub fn new(table: Table, cursor_files: BTreeSet<(GroupId, PartitionId)>) -> Self {
         Self { table_base: table.file_bytes(), table, cursor_files }
     }
+
+    /// Whether the table has doubled since it was last written anew.
+    fn is_grown(&self) -> bool {
+        const GROWTH_MIN: u64 = 1 << 20;
+        self.table.file_bytes() > self.table_base * 2 + GROWTH_MIN
+    }
+
+    /// Writes the table anew. The state is that of the moment in which the checkpoint was collected.
+    fn rewrite(&mut self, at: u64, mut entries: Vec<(Key, Vec<u8>)>) -> Result<()> {
+        for (key, value) in &mut entries {
+            if key.kind == key::CURSOR && self.cursor_files.contains(&(key.a, key.b)) {
+                key.kind = key::CURSOR_IN_FILE;
+                value.clear();
+            }
+        }
+        self.table.rewrite(at, entries.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
+        self.table_base = self.table.file_bytes();
+        Ok(())
+    }
 }
 
 impl Committer {
@@ -55,36 +74,97 @@ impl Committer {
 }
 
 impl Engine {
-    /// Takes a checkpoint of a queue; those of which something stands in its log come first.
+    /// Takes a checkpoint of a queue. What other queues keep in its log is made safe with them first.
     pub(super) fn checkpoint(&self, queue: &Arc<Queue>, _now: Now) -> Result<()> {
-        let foreign = std::mem::take(&mut queue.committer().foreign);
-        for incarnation in foreign {
-            if let Some(other) = self.queue_by_incarnation(incarnation)
-                && let Err(error) = write_checkpoint(&other)
-            {
-                queue.committer().foreign.push(incarnation);
-                return Err(error);
+        let mut safe = BTreeSet::new();
+        loop {
+            self.make_foreign_safe(queue, &mut safe)?;
+            // A transaction that was decided meanwhile has to be made safe, too, before the log may be let go.
+            if write_checkpoint(queue, &safe)? {
+                break;
             }
         }
-        write_checkpoint(queue)
+        // The log of this queue tells nobody any more to do these again.
+        for owed in safe {
+            if let Some(other) = self.queue_by_incarnation(owed.incarnation) {
+                other.state().forget_applied(queue.incarnation, owed.transaction);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes safe with their own queues what those keep in the log of this one, so that it can be let go.
+    pub(super) fn make_foreign_safe(&self, queue: &Arc<Queue>, safe: &mut BTreeSet<Owed>) -> Result<()> {
+        let owed: Vec<Owed> = queue.committer().foreign.iter().filter(|owed| !safe.contains(owed)).copied().collect();
+        let incarnations: BTreeSet<u64> = owed.iter().map(|owed| owed.incarnation).collect();
+        for incarnation in incarnations {
+            if let Some(other) = self.queue_by_incarnation(incarnation) {
+                write_cursors(&other)?;
+            }
+        }
+        safe.extend(owed);
+        Ok(())
     }
 }
 
-/// Writes the checkpoint of a queue. Commits go on meanwhile, but for the moment in which the state is collected.
-pub(super) fn write_checkpoint(queue: &Queue) -> Result<()> {
+/// Part of a transaction that stands in the log of the queue that decided it and belongs to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owed {
+    /// The queue that it belongs to.
+    pub incarnation: u64,
+    pub transaction: u64,
+}
+
+/// Writes the checkpoint of a queue, if all that other queues keep in its log is `safe`; whether it is. Commits go on meanwhile, but for
+/// the moment in which the state is collected.
+fn write_checkpoint(queue: &Queue, safe: &BTreeSet<Owed>) -> Result<bool> {
     let mut checkpointer = queue.checkpointer();
-    let (at, bytes, collected) = {
+    let is_grown = checkpointer.is_grown();
+    let (at, bytes, collected, whole) = {
         let mut committer = queue.committer();
+        if !committer.foreign.iter().all(|owed| safe.contains(owed)) {
+            return Ok(false);
+        }
+        if committer.is_redo_due {
+            let text = format!("a transaction of queue {:?} waits for the next start to be finished", queue.name);
+            return Err(Error::new(ErrorCode::Internal, text));
+        }
         committer.writer.sync()?;
         committer.unsynced_since_us = None;
         let at = committer.writer.end();
         committer.checkpoint_segment = crate::format::lsn_segment(at);
         let bytes = std::mem::take(&mut committer.bytes_since_checkpoint);
-        (at, bytes, Collected::take(&mut queue.state()))
+        let mut state = queue.state();
+        (at, bytes, Collected::take(&mut state), is_grown.then(|| all_entries(&state, &BTreeSet::new())))
     };
+    let written = collected.write(queue, &mut checkpointer, at).and_then(|()| match whole {
+        Some(entries) => checkpointer.rewrite(at, entries),
+        None => Ok(()),
+    });
+    match written {
+        Ok(()) => queue.committer().foreign.retain(|owed| !safe.contains(owed)),
+        Err(error) => {
+            queue.committer().bytes_since_checkpoint += bytes.max(1);
+            collected.put_back(&mut queue.state());
+            return Err(error);
+        }
+    }
+    Ok(true)
+}
+
+/// Makes safe what a transaction that another queue decided can change in a queue without a record in its own log: cursors and dead
+/// letters. Its log stays as it is, and so does what other queues keep in it, so that two queues may depend on each other.
+fn write_cursors(queue: &Queue) -> Result<()> {
+    let mut checkpointer = queue.checkpointer();
+    let collected = {
+        let mut committer = queue.committer();
+        // What it did write to its own log for the transaction.
+        committer.writer.sync()?;
+        Collected::take_cursors(&mut queue.state())
+    };
+    let at = checkpointer.table.lsn();
     let written = collected.write(queue, &mut checkpointer, at);
     if written.is_err() {
-        queue.committer().bytes_since_checkpoint += bytes.max(1);
         collected.put_back(&mut queue.state());
     }
     written
@@ -96,6 +176,7 @@ struct Collected {
     partitions: Vec<PartitionId>,
     cursors: Vec<DirtyCursor>,
     groups: BTreeSet<GroupId>,
+    senders: Vec<(PartitionId, u32)>,
 }
 
 impl Collected {
@@ -107,7 +188,22 @@ impl Collected {
             entries.push((Key { kind: key::PARTITION, a: id, b: 0 }, value));
             partitions.push(id);
         }
-        entries.push((Key { kind: key::COUNTERS, a: 0, b: 0 }, Some(encoded(&ControlOp::Counters(state.counters)))));
+        entries.push((Key { kind: key::COUNTERS, a: 0, b: 0 }, Some(encoded(&ControlOp::Counters(state.counters())))));
+        let mut senders = Vec::new();
+        for (partition, folded, operations) in state.producers.take_dirty() {
+            entries.push((Key { kind: key::SENDER, a: partition, b: folded }, operations.map(|all| encoded_all(&all))));
+            senders.push((partition, folded));
+        }
+        let collected = Self::take_cursors(state);
+        entries.extend(collected.entries);
+        Self { entries, partitions, senders, ..collected }
+    }
+
+    /// Cursors and dead letters alone: what may change without a record in the queue's own log.
+    fn take_cursors(state: &mut State) -> Self {
+        let letters: Vec<Key> = state.dirty.keys().filter(|key| key.kind == key::DEAD_LETTER).copied().collect();
+        let mut entries: Vec<(Key, Option<Vec<u8>>)> =
+            letters.into_iter().filter_map(|key| Some((key, state.dirty.remove(&key)?))).collect();
         let mut cursors = Vec::new();
         let State { groups, partitions: known, .. } = state;
         for (&id, group) in groups.iter_mut() {
@@ -128,7 +224,7 @@ impl Collected {
             }
         }
         let groups = groups.keys().copied().collect();
-        Self { entries, partitions, cursors, groups }
+        Self { entries, partitions: Vec::new(), cursors, groups, senders: Vec::new() }
     }
 
     fn write(&self, queue: &Queue, checkpointer: &mut Checkpointer, at: u64) -> Result<()> {
@@ -166,7 +262,7 @@ impl Collected {
                 }
             }
         }
-        append(checkpointer, queue, at, &entries)?;
+        checkpointer.table.append(at, entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() }))?;
         if let Some(dir) = dir {
             remove_files(&dir, checkpointer, files_to_remove)?;
         }
@@ -175,9 +271,12 @@ impl Collected {
 
     fn put_back(self, state: &mut State) {
         for (key, value) in self.entries {
-            if key.kind != key::PARTITION {
+            if !matches!(key.kind, key::PARTITION | key::SENDER) {
                 state.dirty.entry(key).or_insert(value);
             }
+        }
+        for (partition, folded) in self.senders {
+            state.producers.mark_dirty(partition, folded);
         }
         for id in self.partitions {
             state.partitions.mark_dirty(id);
@@ -190,21 +289,6 @@ impl Collected {
     }
 }
 
-/// Adds a block to the table, or writes the table anew when it has doubled since it was last.
-fn append(checkpointer: &mut Checkpointer, queue: &Queue, at: u64, entries: &[(Key, Option<Vec<u8>>)]) -> Result<()> {
-    const GROWTH_MIN: u64 = 1 << 20;
-    let is_grown = checkpointer.table.file_bytes() > checkpointer.table_base * 2 + GROWTH_MIN;
-    let borrowed = entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() });
-    checkpointer.table.append(at, borrowed)?;
-    if is_grown {
-        let live = all_entries(&queue.state(), &checkpointer.cursor_files);
-        let borrowed = live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) });
-        checkpointer.table.rewrite(at, borrowed)?;
-        checkpointer.table_base = checkpointer.table.file_bytes();
-    }
-    Ok(())
-}
-
 /// Every entry that a table written anew has.
 pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, PartitionId)>) -> Vec<(Key, Vec<u8>)> {
     let mut operations = vec![
@@ -213,7 +297,7 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
             created_at_us: state.created_at_us,
             settings: state.settings.as_ref().clone(),
         }),
-        ControlOp::Counters(state.counters),
+        ControlOp::Counters(state.counters()),
     ];
     operations.extend(state.groups.values().map(|group| ControlOp::Group(group.record.clone())));
     operations.extend(state.partitions.iter_from(0).map(|(id, partition)| ControlOp::Partition(partition.record(id))));
@@ -236,8 +320,10 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
     }
     for &(coordinator, transaction) in state.applied.keys() {
         let operation = ControlOp::Applied { coordinator, transaction };
-        let b = (coordinator ^ transaction) as u32;
-        entries.push((Key { kind: key::APPLIED, a: transaction as u32, b }, encoded(&operation)));
+        entries.push((super::state::applied_key(coordinator, transaction), encoded(&operation)));
+    }
+    for (partition, folded, operations) in state.producers.all() {
+        entries.push((Key { kind: key::SENDER, a: partition, b: folded }, encoded_all(&operations)));
     }
     for (&group, found) in &state.groups {
         for (partition, slot) in found.slots_from(0) {
@@ -262,6 +348,12 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
 fn encoded(operation: &ControlOp) -> Vec<u8> {
     let mut bytes = Vec::new();
     operation.encode(&mut bytes);
+    bytes
+}
+
+fn encoded_all(operations: &[ControlOp]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    operations.iter().for_each(|operation| operation.encode(&mut bytes));
     bytes
 }
 

@@ -9,6 +9,7 @@ use crate::storage::log::LogError;
 
 use super::acknowledge::find_offset;
 use super::cache::BatchCache;
+use super::delivery::OffsetSet;
 use super::group::{Group, PRIMARY, Slot};
 use super::pop::group_view;
 use super::queue::Queue;
@@ -178,7 +179,7 @@ impl Engine {
             .into_iter()
             .map(|(info, view, is_past, lease_expires_at_us)| {
                 let range = (offset, offset + 1);
-                let is_taken = count_taken(&queue.log, &self.shared.cache, partition, &view, range, hint)? > 0;
+                let is_taken = count_taken(&queue.log, &self.shared.cache, partition, &view, range, &OffsetSet::default(), hint)? > 0;
                 let is_consumed = is_past || !is_taken;
                 Ok(MessageProgress { name: info.name, is_consumed, is_taken, lease_expires_at_us })
             })

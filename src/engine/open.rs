@@ -20,11 +20,12 @@ use crate::storage::slots::{SlotIdentity, Slots};
 use crate::storage::table::{Entry, Key, Table};
 
 use super::cache::BatchCache;
+use super::checkpoint::Owed;
 use super::leases::Common;
 use super::producers::Past;
 use super::queue::Queue;
 use super::start::{START_FILE, StartRecord, boot_id, is_our_file};
-use super::state::State;
+use super::state::{State, applied_key};
 use super::threads::Scheduler;
 use super::timer::Timing;
 use super::{Engine, EngineOptions, Result, Shared};
@@ -69,10 +70,20 @@ struct Context {
 /// A queue that was opened, and what it owes to others.
 struct Opened {
     queue: Arc<Queue>,
-    /// Operations on other queues: (incarnation, operation).
-    foreign: Vec<(u64, ControlOp)>,
+    /// Operations on other queues.
+    foreign: Vec<Foreign>,
     /// Pushes into other queues: (transaction, target, push).
     redo: Vec<(u64, u64, Vec<u8>)>,
+    /// Damage may hide offsets that were given: see [`jump_after`].
+    has_jumped: bool,
+}
+
+/// An operation on another queue.
+struct Foreign {
+    incarnation: u64,
+    operation: ControlOp,
+    /// The transaction that it is part of, if that queue has a record of having applied it.
+    transaction: Option<u64>,
 }
 
 impl Engine {
@@ -126,13 +137,21 @@ impl Engine {
         let mut queues = HashMap::new();
         for found in &opened {
             let queue = &found.queue;
-            if queues.insert(queue.name.clone(), Arc::clone(queue)).is_some() {
+            let known: Option<&Arc<Queue>> = queues.get(&queue.name);
+            if let Some(known) = known {
+                // The older one was deleted, or was not made whole, and could not be taken out of the way; nobody was told that it is there.
                 report.finding(
                     true,
                     Some(&queue.name),
-                    "two directories hold a queue of this name; one is not served".to_owned(),
+                    "two directories hold a queue of this name; the older one is left alone and not served".to_owned(),
                 );
+                if known.age_key() > queue.age_key() {
+                    continue;
+                }
             }
+            queues.insert(queue.name.clone(), Arc::clone(queue));
+        }
+        for queue in queues.values() {
             let state = queue.state();
             report.queues += 1;
             report.partitions += state.partitions.count();
@@ -162,23 +181,42 @@ impl Engine {
 
     /// Cursors that stand in other queues' logs are handed to their queues, and pushes that a decided transaction still owes are done.
     fn finish_transactions(&self, opened: Vec<Opened>, now: Now, report: &mut RecoveryReport) -> Result<()> {
+        for found in opened.iter().filter(|found| found.has_jumped) {
+            // The jump must outlive this run before an offset is given out.
+            found.queue.run(now, |stage| {
+                stage.plan.operations.extend(stage.state.jump.map(ControlOp::Jump));
+                Ok(())
+            })?;
+        }
         for found in &opened {
-            for (incarnation, operation) in &found.foreign {
-                if let Some(target) = self.queue_by_incarnation(*incarnation) {
+            // Dead letters wait for the look whether their queue has them already.
+            for Foreign { incarnation, operation, transaction } in &found.foreign {
+                let Some(target) = self.queue_by_incarnation(*incarnation) else { continue };
+                let owed = Owed { incarnation: *incarnation, transaction: transaction.unwrap_or(0) };
+                found.queue.committer().foreign.push(owed);
+                if !matches!(operation, ControlOp::DeadLetter { .. }) {
                     target.apply_recovered(operation);
-                    found.queue.committer().foreign.push(*incarnation);
                 }
             }
         }
         for found in &opened {
-            for (transaction, target, push) in &found.redo {
-                let Some(target) = self.queue_by_incarnation(*target) else { continue };
-                let is_done = self.redo_push(found.queue.incarnation, *transaction, &target, push, now)?;
+            for (transaction, incarnation, push) in &found.redo {
+                let Some(target) = self.queue_by_incarnation(*incarnation) else { continue };
+                let owed = Owed { incarnation: *incarnation, transaction: *transaction };
+                found.queue.committer().foreign.push(owed);
+                let of_it =
+                    |foreign: &&Foreign| foreign.incarnation == *incarnation && foreign.transaction == Some(*transaction);
+                let letters = found.foreign.iter().filter(of_it).map(|foreign| foreign.operation.clone());
+                let letters = letters.filter(|operation| matches!(operation, ControlOp::DeadLetter { .. })).collect();
+                let is_done = self.redo_push(found.queue.incarnation, *transaction, &target, push, letters, now)?;
                 if is_done {
-                    let text = format!("transaction {transaction} was decided before the stop; its push was done now");
+                    let text = format!("transaction {transaction} was decided before the stop; its part here was done now");
                     report.finding(false, Some(&target.name), text);
                 }
             }
+        }
+        for found in opened.iter().filter(|found| found.has_jumped) {
+            self.checkpoint(&found.queue, now)?;
         }
         Ok(())
     }
@@ -280,25 +318,27 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         now_us: context.now.wall_us,
     };
     let mut replay = Replay { state: &mut state, foreign: Vec::new(), redo: Vec::new(), undecodable: 0 };
-    let recovery = log::open(&dir, &options, &mut |record| replay.record(record))?;
+    let mut recovery = log::open(&dir, &options, &mut |record| replay.record(record))?;
     let Replay { foreign, redo, undecodable, .. } = replay;
     if undecodable > 0 {
         report.finding(true, Some(&name), format!("{undecodable} records do not decode"));
     }
     report.records_replayed += recovery.replayed;
-    let mut jump = jump_after(&recovery.findings, &recovery.writer, table.lsn());
+    let mut jump = jump_after(&recovery.findings, table.lsn());
     if context.has_lost_power && state.settings.durability != Durability::Sync {
         // Offsets that were told before they were durable may be gone with their messages; they are not given again.
-        let known = jump.get_or_insert(JumpRecord { segment: lsn_segment(recovery.writer.end()), offsets: 0 });
-        known.offsets = known.offsets.saturating_add(1 << 32);
+        jump = jump.saturating_add(1 << 32);
     }
     for finding in &recovery.findings {
         report.finding(finding.is_loss(), Some(&name), finding.to_string());
     }
-    if let Some(jump) = jump {
+    if jump > 0 {
+        // Partitions jump once: until they have messages in a segment behind this one.
+        let segment = lsn_segment(recovery.writer.end());
+        recovery.writer.roll_away(table.lsn(), state.settings.segment_bytes_max, context.now.wall_us)?;
         let known = state.jump.unwrap_or_default();
-        let offsets = known.offsets.saturating_add(jump.offsets);
-        state.apply(&ControlOp::Jump(JumpRecord { segment: jump.segment.max(known.segment), offsets }), true);
+        let offsets = known.offsets.saturating_add(jump).min(JUMP_MAX);
+        state.apply(&ControlOp::Jump(JumpRecord { segment: segment.max(known.segment), offsets }), true);
     }
     state.note_activity();
     state.newest_at_us = state.partitions.iter_from(0).map(|(_, partition)| partition.newest_at_us).max().unwrap_or(0);
@@ -309,11 +349,7 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         table.rewrite(at, live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
     }
     let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(&context.common), cursor_files);
-    if jump.is_some() {
-        // The jump must outlive this run before an offset is given out.
-        super::checkpoint::write_checkpoint(&queue)?;
-    }
-    Ok(Opened { queue: Arc::new(queue), foreign, redo })
+    Ok(Opened { queue: Arc::new(queue), foreign, redo, has_jumped: jump > 0 })
 }
 
 /// Applies an entry of the table; the last one of a key counts, so they are applied in the order of the file. Whether it decodes.
@@ -327,8 +363,8 @@ fn apply_entry(state: &mut State, cursor_files: &mut BTreeSet<(GroupId, Partitio
         (key::CURSOR_IN_FILE, None) => {
             cursor_files.remove(&(a, b));
         }
-        (_, Some(value)) => match ControlOp::decode(&mut Reader::new(value)) {
-            Ok(operation) => state.apply(&operation, false),
+        (_, Some(value)) => match ControlOp::decode_all(value) {
+            Ok(operations) => operations.iter().for_each(|operation| state.apply(operation, false)),
             Err(_) => return false,
         },
         (key::PARTITION, None) => state.apply(&ControlOp::PartitionRemoved(a), false),
@@ -337,7 +373,9 @@ fn apply_entry(state: &mut State, cursor_files: &mut BTreeSet<(GroupId, Partitio
         (key::TRACE, None) => {
             state.traces.remove(&id);
         }
-        (key::APPLIED, None) => state.applied.retain(|&(_, transaction), ()| transaction as u32 != a),
+        (key::APPLIED, None) => {
+            state.applied.retain(|&(coordinator, transaction), ()| applied_key(coordinator, transaction) != entry.key);
+        }
         // A cursor that moved to its file, or whose group is gone.
         (_, None) => {}
     }
@@ -384,7 +422,7 @@ fn read_cursor_files(
 /// Applies the records behind the checkpoint.
 struct Replay<'a> {
     state: &'a mut State,
-    foreign: Vec<(u64, ControlOp)>,
+    foreign: Vec<Foreign>,
     redo: Vec<(u64, u64, Vec<u8>)>,
     undecodable: u64,
 }
@@ -394,7 +432,16 @@ impl Replay<'_> {
         match record.header.kind {
             RecordKind::Batch => self.batch(record),
             RecordKind::Control => match ControlOp::decode_all(&record.body()) {
-                Ok(operations) => operations.into_iter().for_each(|operation| self.operation(operation)),
+                Ok(operations) => {
+                    let first = self.foreign.len();
+                    let redo = self.redo.len();
+                    operations.into_iter().for_each(|operation| self.operation(operation));
+                    // A redo stands in the same record as what else the transaction does in that queue.
+                    for foreign in self.foreign.iter_mut().skip(first) {
+                        let own = self.redo.iter().skip(redo).find(|redo| redo.1 == foreign.incarnation);
+                        foreign.transaction = own.map(|redo| redo.0);
+                    }
+                }
                 Err(_) => self.undecodable += 1,
             },
             RecordKind::Frontier => {}
@@ -404,7 +451,7 @@ impl Replay<'_> {
     fn operation(&mut self, operation: ControlOp) {
         match operation {
             ControlOp::Foreign { incarnation, operation } => match ControlOp::decode(&mut Reader::new(&operation)) {
-                Ok(operation) => self.foreign.push((incarnation, operation)),
+                Ok(operation) => self.foreign.push(Foreign { incarnation, operation, transaction: None }),
                 Err(_) => self.undecodable += 1,
             },
             ControlOp::Redo { transaction, target, push } => self.redo.push((transaction, target, push)),
@@ -440,9 +487,12 @@ impl Replay<'_> {
     }
 }
 
+/// The farthest that all damage together makes offsets jump.
+const JUMP_MAX: u64 = 1 << 48;
+
 /// How far offsets must jump so that none that the damage may have hidden is given again: no batch is shorter than its header, and
-/// none has more messages than its block has bytes for.
-fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn) -> Option<JumpRecord> {
+/// none has more messages than its block has bytes for. 0 without damage.
+fn jump_after(findings: &[LogFinding], checkpoint: Lsn) -> u64 {
     const MESSAGES_MAX: u64 = (crate::record::BLOCK_BYTES_MAX / 2) as u64;
     let mut offsets = 0u64;
     for finding in findings {
@@ -459,5 +509,5 @@ fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn)
         let batches = bytes / crate::record::BATCH_HEADER_BYTES as u64 + 1;
         offsets = offsets.saturating_add(batches.saturating_mul(MESSAGES_MAX));
     }
-    (offsets > 0).then(|| JumpRecord { segment: lsn_segment(writer.end()), offsets: offsets.min(1 << 48) })
+    offsets.min(JUMP_MAX)
 }

@@ -33,6 +33,23 @@ pub(super) struct Partition {
 }
 
 impl Partition {
+    /// The place of a partition that is not there.
+    fn absent() -> Self {
+        Self {
+            name: Box::default(),
+            start: 0,
+            end: 0,
+            newest_at_us: 0,
+            first_segment: 0,
+            last_segment: 0,
+            is_dirty: false,
+            is_removed: true,
+            older: NOBODY,
+            newer: NOBODY,
+            active_at: 0,
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -94,6 +111,13 @@ impl Partitions {
         self.list.len() as PartitionId
     }
 
+    /// Sees to it that no new partition takes a number below `next`.
+    pub fn reserve_ids(&mut self, next: PartitionId) {
+        while self.list.len() < next as usize {
+            self.list.push(Partition::absent());
+        }
+    }
+
     /// The partition of a name.
     pub fn find(&self, name: &str) -> Option<PartitionId> {
         use std::hash::BuildHasher;
@@ -122,25 +146,12 @@ impl Partitions {
         (from..).zip(rest).filter(|(_, partition)| !partition.is_removed)
     }
 
-    /// Puts in a partition, or makes an existing one as the record says.
+    /// Puts in a partition, or moves the bounds of an existing one forward to what the record says: they never go back, so a record
+    /// that a replay meets again changes nothing.
     pub fn put(&mut self, record: &PartitionRecord) {
         use std::hash::BuildHasher;
         let at = record.id as usize;
-        while self.list.len() <= at {
-            self.list.push(Partition {
-                name: Box::default(),
-                start: 0,
-                end: 0,
-                newest_at_us: 0,
-                first_segment: 0,
-                last_segment: 0,
-                is_dirty: false,
-                is_removed: true,
-                older: NOBODY,
-                newer: NOBODY,
-                active_at: 0,
-            });
-        }
+        self.reserve_ids(record.id.saturating_add(1));
         let is_new = self.list[at].is_removed;
         if is_new {
             self.list[at].is_removed = false;
@@ -151,11 +162,11 @@ impl Partitions {
             self.live += 1;
         }
         if let Some(partition) = self.change(record.id) {
-            partition.start = record.start;
-            partition.end = record.next;
-            partition.newest_at_us = record.newest_at_us;
-            partition.first_segment = record.first_segment;
-            partition.last_segment = record.last_segment;
+            partition.start = partition.start.max(record.start);
+            partition.end = partition.end.max(record.next);
+            partition.newest_at_us = partition.newest_at_us.max(record.newest_at_us);
+            partition.first_segment = partition.first_segment.max(record.first_segment);
+            partition.last_segment = partition.last_segment.max(record.last_segment);
         }
     }
 
@@ -266,6 +277,17 @@ mod tests {
         assert_eq!((partitions.find("b"), partitions.count(), partitions.next_id()), (None, 1, 2));
         partitions.put(&record(2, "b"));
         assert_eq!(partitions.find("b"), Some(2));
+    }
+
+    #[test]
+    fn bounds_never_go_back_and_numbers_are_not_given_twice() {
+        let mut partitions = Partitions::default();
+        partitions.put(&PartitionRecord { start: 2, next: 9, ..record(0, "a") });
+        partitions.put(&record(0, "a"));
+        assert_eq!(partitions.get(0).map(|found| (found.start, found.end)), Some((2, 9)));
+        partitions.reserve_ids(5);
+        assert_eq!((partitions.next_id(), partitions.count()), (5, 1));
+        assert!(partitions.get(3).is_none());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::model::{CursorProgress, GroupProgress, Now};
 use crate::record::{Offset, PartitionId};
 
+use super::delivery::OffsetSet;
 use super::group::{Group, PRIMARY, Slot};
 use super::pop::group_view;
 use super::queue::Queue;
@@ -21,8 +22,10 @@ struct Glance {
     next: Offset,
     start: Offset,
     end: Offset,
+    /// Offsets from `next` on that are done.
+    done_above: OffsetSet,
+    /// Offsets that are not done and that no message ever had.
     gap: u64,
-    done_above: u64,
     hint: u32,
     in_flight: u64,
     lease: Option<(u64, String)>,
@@ -116,12 +119,12 @@ impl Engine {
         if from >= found.end {
             return Ok(0);
         }
-        let count = if takes_all {
-            (found.end - from).saturating_sub(found.gap)
-        } else {
-            count_taken(&queue.log, &self.shared.cache, found.id, view, (from, found.end), found.hint)?
-        };
-        Ok(count.saturating_sub(found.done_above))
+        if takes_all {
+            let free: u64 = found.done_above.gaps(from, found.end).map(|free| free.last - free.first + 1).sum();
+            return Ok(free.saturating_sub(found.gap));
+        }
+        let range = (from, found.end);
+        Ok(count_taken(&queue.log, &self.shared.cache, found.id, view, range, &found.done_above, found.hint)?)
     }
 }
 
@@ -147,8 +150,8 @@ fn glance(
         next,
         start: partition.start,
         end: partition.end,
-        gap: state.gap_between(id, from, partition.end),
-        done_above: 0,
+        done_above: OffsetSet::default(),
+        gap: 0,
         hint: partition.first_segment,
         in_flight: 0,
         lease: None,
@@ -164,7 +167,7 @@ fn glance(
         Some(Slot::Active(active)) => {
             let visible = active.delivery.visible();
             found.hint = found.hint.max(active.hint);
-            found.done_above = visible.done_above().count();
+            found.done_above = visible.done_above().clone();
             found.in_flight = active.delivery.in_flight(now);
             found.total_consumed = visible.total_consumed();
             found.last_consumed_at_us = visible.last_consumed_at_us();
@@ -175,6 +178,8 @@ fn glance(
         }
         _ => {}
     }
+    let free = found.done_above.gaps(from, partition.end);
+    found.gap = free.map(|free| state.gap_between(id, free.first, free.last.saturating_add(1))).sum();
     found
 }
 

@@ -16,7 +16,7 @@ use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
 
 use super::acknowledge::ResolvedAck;
-use super::checkpoint::Checkpointer;
+use super::checkpoint::{Checkpointer, Owed};
 use super::completion::{Completion, Done, Signal};
 use super::delivery::Delivery;
 use super::filters::FilterSet;
@@ -63,8 +63,11 @@ pub(super) struct Committer {
     /// Whether a record behind the last commit says how far the log is durable.
     pub is_frontier_marked: bool,
     pub last_commit_us: u64,
-    /// Queues of which something stands in this log: their checkpoint comes before this one's.
-    pub foreign: Vec<u64>,
+    /// What stands in this log and belongs to other queues: it is made safe there before this log is let go.
+    pub foreign: Vec<Owed>,
+    /// A transaction that was decided here could not be finished in another queue: the next start does, from this log, which is
+    /// kept until then.
+    pub is_redo_due: bool,
 }
 
 #[derive(Default)]
@@ -203,6 +206,7 @@ impl Queue {
             is_frontier_marked: true,
             last_commit_us: 0,
             foreign: Vec::new(),
+            is_redo_due: false,
             writer,
         };
         Self {
@@ -253,6 +257,12 @@ impl Queue {
     /// The filters that a push starting now is judged by.
     pub fn filters(&self) -> Arc<FilterSet> {
         Arc::clone(&self.filters.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What tells the newer of two queues of one name.
+    pub fn age_key(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.created_at_us, state.counters.pushed)
     }
 
     /// Puts a request in line.

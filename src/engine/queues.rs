@@ -54,20 +54,29 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// If the directory cannot be renamed; nothing is deleted then.
+    /// If the directory cannot be renamed; nothing is deleted then. If the rename cannot be made durable the queue is gone all the same,
+    /// unless the power fails before the next start.
     pub fn delete_queue(&self, name: &str, _now: Now) -> Result<bool> {
         self.check_open()?;
         let _making = self.shared.making.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = self.queues_map().get(name).cloned() else { return Ok(false) };
-        {
+        let mut safe = BTreeSet::new();
+        let synced = loop {
+            // What other queues keep in its log must not go with it.
+            self.make_foreign_safe(&queue, &mut safe)?;
             // Nobody commits to it from here on.
-            let _committer = queue.committer();
+            let committer = queue.committer();
+            if !committer.foreign.iter().all(|owed| safe.contains(owed)) {
+                continue;
+            }
             let deleted = names::deleted_queue_dir(queue.incarnation);
             self.shared.dir.rename(&names::queue_dir(queue.incarnation), &deleted)?;
-            self.shared.dir.sync()?;
             self.shared.queues.write().unwrap_or_else(PoisonError::into_inner).remove(name);
-        }
-        queue.mark_deleted();
+            queue.mark_deleted();
+            break self.shared.dir.sync();
+        };
+        // It takes nothing any more, but a power loss may bring it back as it was.
+        synced?;
         // The name is gone for good; what cannot be removed now is removed at the next start.
         let _ = remove_tree(&self.shared.dir, &names::deleted_queue_dir(queue.incarnation));
         Ok(true)

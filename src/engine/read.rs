@@ -253,13 +253,14 @@ pub(super) fn open_batch(
     })
 }
 
-/// How many messages the reader takes of the offsets `[from, to)`.
+/// How many messages the reader takes of the offsets `[from, to)` that are not in `done`.
 pub(super) fn count_taken(
     log: &Log,
     cache: &BatchCache,
     partition: PartitionId,
     view: &View,
     (from, to): (Offset, Offset),
+    done: &OffsetSet,
     hint: u32,
 ) -> Result<u64, LogError> {
     let mut count = 0;
@@ -268,7 +269,7 @@ pub(super) fn count_taken(
         if batch.base_offset >= to {
             return false;
         }
-        match count_in_batch(log, cache, segment, &batch, view, (from, to)) {
+        match count_in_batch(log, cache, segment, &batch, view, (from, to), done) {
             Ok(found) => count += found,
             Err(error @ LogError::Disk(_)) => failure = Some(error),
             Err(_) => {}
@@ -285,10 +286,11 @@ fn count_in_batch(
     batch: &IndexedBatch,
     view: &View,
     (from, to): (Offset, Offset),
+    done: &OffsetSet,
 ) -> Result<u64, LogError> {
     let in_range = |index: u32| {
         let offset = batch.base_offset + u64::from(index);
-        offset >= from && offset < to
+        offset >= from && offset < to && !done.contains(offset)
     };
     let is_earlier = segment.lsn(batch.position) < view.created_lsn;
     if is_earlier && let Some(filter) = &view.first_filter {

@@ -84,7 +84,7 @@ impl Engine {
         }
         let Some(first) = first else { return Ok(()) };
         queue.run(now, move |stage| {
-            let mut counters = stage.state.counters;
+            let mut counters = stage.state.counters();
             counters.first_segment = counters.first_segment.max(first);
             stage.plan.operations.push(ControlOp::Counters(counters));
             Ok(())

@@ -293,6 +293,17 @@ impl Plan {
         self.operations.is_empty() && self.batches.is_empty()
     }
 
+    /// What it decides for cursors, without the rest.
+    pub fn cursors_alone(&self) -> Self {
+        Self {
+            cursors: self.cursors.clone(),
+            freed: self.freed.clone(),
+            ended: self.ended.clone(),
+            timers: self.timers.clone(),
+            ..Self::default()
+        }
+    }
+
     /// The records, control operations first, and their size in the log at most.
     pub fn take_records(&mut self, compression: Compression) -> (Vec<OutRecord>, u64) {
         let mut records = Vec::with_capacity(self.batches.len() + 1);
@@ -399,7 +410,7 @@ impl Plan {
     /// Counts of dropped messages must be in the log when there are any: they stand nowhere else.
     pub fn note_counters(&mut self, state: &State) {
         if self.dropped > 0 {
-            let mut counters = state.counters;
+            let mut counters = state.counters();
             counters.dropped += std::mem::take(&mut self.dropped);
             self.operations.push(ControlOp::Counters(counters));
         }

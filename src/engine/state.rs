@@ -148,11 +148,12 @@ impl State {
             ControlOp::Partition(record) => {
                 let known = self.partitions.get(record.id).map_or(0, |partition| partition.length());
                 self.partitions.put(record);
-                let now = record.next.saturating_sub(record.start);
+                let now = self.partitions.get(record.id).map_or(0, |partition| partition.length());
                 self.stats.messages = (self.stats.messages + now).saturating_sub(known);
             }
             ControlOp::PartitionRemoved(id) => {
                 self.partitions.remove(*id);
+                self.producers.remove_partition(*id);
                 self.gaps.remove(id);
                 for group in self.groups.values_mut() {
                     group.remove_partition(*id);
@@ -189,7 +190,16 @@ impl State {
             ControlOp::DeadLetterRemoved(id) => {
                 self.dead_letters.remove(id);
             }
-            ControlOp::Counters(counters) => self.counters = *counters,
+            ControlOp::Counters(counters) => {
+                self.counters = *counters;
+                self.partitions.reserve_ids(counters.next_partition);
+                self.next_group_id = self.next_group_id.max(counters.next_group);
+                self.next_dead_letter = self.next_dead_letter.max(counters.next_dead_letter);
+                self.next_trace = self.next_trace.max(counters.next_trace);
+            }
+            ControlOp::Sender { partition, producer_id, epoch, pushes } => {
+                self.producers.restore(*partition, *producer_id, *epoch, pushes);
+            }
             ControlOp::Producer { partition, producer_id, epoch, sequence } => {
                 let past = super::producers::Past { sequence: *sequence, base: 0, count: 0 };
                 self.producers.record(*partition, *producer_id, *epoch, past);
@@ -210,8 +220,29 @@ impl State {
             }
             ControlOp::Jump(jump) => self.jump = (jump.offsets > 0).then_some(*jump),
             ControlOp::Gap { partition, first, last } => {
-                self.gaps.entry(*partition).or_default().push((*first, *last));
+                let gaps = self.gaps.entry(*partition).or_default();
+                if !gaps.contains(&(*first, *last)) {
+                    gaps.push((*first, *last));
+                }
             }
+        }
+    }
+
+    /// Forgets that a part of a transaction was applied: the log of the queue that decided it does not ask for it any more.
+    pub fn forget_applied(&mut self, coordinator: u64, transaction: u64) {
+        if self.applied.remove(&(coordinator, transaction)).is_some() {
+            self.dirty.insert(applied_key(coordinator, transaction), None);
+        }
+    }
+
+    /// The counters as the log and the checkpoint keep them.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            next_partition: self.partitions.next_id(),
+            next_group: self.next_group_id,
+            next_dead_letter: self.next_dead_letter,
+            next_trace: self.next_trace,
+            ..self.counters
         }
     }
 
@@ -285,8 +316,7 @@ impl State {
                 self.dirty.insert(halves(key::DEAD_LETTER, *id), None);
             }
             ControlOp::Applied { coordinator, transaction } => {
-                let at = (*coordinator ^ *transaction) as u32;
-                self.dirty.insert(Key { kind: key::APPLIED, a: *transaction as u32, b: at }, value(operation));
+                self.dirty.insert(applied_key(*coordinator, *transaction), value(operation));
             }
             ControlOp::Gap { partition, .. } => {
                 let number = self.gaps.get(partition).map_or(0, Vec::len) as u32;
@@ -324,6 +354,12 @@ impl State {
         let Some(gaps) = self.gaps.get(&partition) else { return 0 };
         gaps.iter().map(|&(first, last)| last.saturating_add(1).min(to).saturating_sub(first.max(from))).sum()
     }
+}
+
+/// The key of an applied part. Start number and counter of a transaction repeat in their lower halves over restarts, so all bits count.
+pub(super) fn applied_key(coordinator: u64, transaction: u64) -> Key {
+    let mixed = (coordinator.rotate_left(32) ^ transaction).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    halves(crate::format::control::key::APPLIED, mixed ^ (mixed >> 29))
 }
 
 fn halves(kind: u8, id: u64) -> Key {

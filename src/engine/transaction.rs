@@ -16,6 +16,7 @@ use crate::model::{
 use crate::record::{GroupId, PartitionId};
 
 use super::acknowledge::ResolvedAck;
+use super::checkpoint::Owed;
 use super::delivery::{Delivery, LeaseToken};
 use super::prepare::{Content, Prepared, pack, prepare};
 use super::queue::{Committer, CommitterGuard, Queue};
@@ -117,13 +118,14 @@ impl Engine {
         Ok(if let [lease] = leases { Some(lease.clone()) } else { None })
     }
 
-    /// Does a push that a transaction decided and whose queue may not have it. Whether it was missing.
+    /// Does what a transaction decided and whose queue may not have it: pushes, dead letters. Whether it was missing.
     pub(super) fn redo_push(
         &self,
         coordinator: u64,
         transaction: u64,
         target: &Arc<Queue>,
         push: &[u8],
+        letters: Vec<ControlOp>,
         now: Now,
     ) -> Result<bool> {
         if target.state().applied.contains_key(&(coordinator, transaction)) {
@@ -140,6 +142,7 @@ impl Engine {
             for push in prepared {
                 stage.push(push)?;
             }
+            stage.plan.operations.extend(letters);
             stage.plan.operations.push(ControlOp::Applied { coordinator, transaction });
             Ok(())
         })?;
@@ -267,23 +270,17 @@ fn commit_all(
     now: Now,
 ) -> Result<()> {
     let mut foreign = Vec::new();
-    let mut incarnations = Vec::new();
+    let mut owed = Vec::new();
     for (&incarnation, part) in parts.iter_mut().filter(|(incarnation, _)| **incarnation != decides) {
-        incarnations.push(incarnation);
-        if part.redo.is_empty() {
-            for operation in &part.plan.operations {
-                let mut bytes = Vec::new();
-                operation.encode(&mut bytes);
-                foreign.push(ControlOp::Foreign { incarnation, operation: bytes });
-            }
-        } else {
-            // Its acknowledgements go with its pushes into its own log, and into this one in case that does not come to pass.
-            let cursors = part.plan.operations.iter().filter(|operation| !matches!(operation, ControlOp::Partition(_)));
-            for operation in cursors {
-                let mut bytes = Vec::new();
-                operation.encode(&mut bytes);
-                foreign.push(ControlOp::Foreign { incarnation, operation: bytes });
-            }
+        owed.push(Owed { incarnation, transaction });
+        // Its acknowledgements go with its pushes into its own log, and into this one in case that does not come to pass.
+        let is_told = |operation: &&ControlOp| matches!(operation, ControlOp::Cursor { .. } | ControlOp::DeadLetter { .. });
+        for operation in part.plan.operations.iter().filter(is_told) {
+            let mut bytes = Vec::new();
+            operation.encode(&mut bytes);
+            foreign.push(ControlOp::Foreign { incarnation, operation: bytes });
+        }
+        if part.needs_record() {
             let mut push = Vec::new();
             part.redo.iter().for_each(|bytes| push.put_sized(bytes));
             foreign.push(ControlOp::Redo { transaction, target: incarnation, push });
@@ -296,23 +293,44 @@ fn commit_all(
     let mut plan = std::mem::take(&mut part.plan);
     plan.operations.extend(foreign);
     part.queue.commit_plan(committer, plan, now)?;
-    committer.foreign.extend(incarnations);
+    committer.foreign.extend(owed);
     part.saved.clear();
     // It has happened. What follows makes it visible in the other queues.
     let mut outcome = Ok(());
     for (incarnation, part) in parts.iter_mut().filter(|(incarnation, _)| **incarnation != decides) {
         let Some(committer) = committers.get_mut(incarnation) else { continue };
+        let needs_record = part.needs_record();
         let plan = std::mem::take(&mut part.plan);
         part.saved.clear();
-        if part.redo.is_empty() {
-            let created_at_us = now.wall_us.max(part.queue.state().newest_at_us);
+        let created_at_us = now.wall_us.max(part.queue.state().newest_at_us);
+        if !needs_record {
             part.queue.publish(committer, plan, created_at_us, now);
-        } else if let Err(error) = part.queue.commit_plan(committer, plan, now) {
+            continue;
+        }
+        let decided = plan.cursors_alone();
+        if let Err(error) = part.queue.commit_plan(committer, plan, now) {
+            // What was acknowledged is durable in the deciding log: a later step of the same cursors must build on it.
+            let again = decided.cursors_alone();
+            part.queue.publish(committer, decided, created_at_us, now);
+            part.queue.abandon(&again);
             let text = format!("the transaction is durable and will be finished at the next start: {}", error.text);
             outcome = Err(Error::new(error.code, text));
         }
     }
+    if outcome.is_err()
+        && let Some(committer) = committers.get_mut(&decides)
+    {
+        committer.is_redo_due = true;
+    }
     outcome
+}
+
+impl Part {
+    /// Whether it writes a record of its own, which tells that it was applied: what is not the same when it is done twice needs that.
+    fn needs_record(&self) -> bool {
+        let has_letters = self.plan.operations.iter().any(|operation| matches!(operation, ControlOp::DeadLetter { .. }));
+        has_letters || !self.redo.is_empty()
+    }
 }
 
 fn first_duplicate(results: &PushResults) -> Option<u64> {
@@ -325,7 +343,7 @@ fn first_duplicate(results: &PushResults) -> Option<u64> {
     }
 }
 
-/// Bytes of a push for [`ControlOp::Redo`]: partition, and the batch as a producer packs it.
+/// Bytes of a push for [`ControlOp::Redo`]: partition, producer, and the batch as a producer packs it.
 fn encode_redo(prepared: &Prepared) -> Vec<u8> {
     let packed = match &prepared.content {
         Content::Packed(packed) => packed.clone(),
@@ -333,6 +351,10 @@ fn encode_redo(prepared: &Prepared) -> Vec<u8> {
     };
     let mut bytes = Vec::with_capacity(packed.payload.len() + 64);
     bytes.put_sized(prepared.partition.as_bytes());
+    let (producer_id, epoch, sequence) = prepared.producer.unwrap_or_default();
+    bytes.put_u64(producer_id);
+    bytes.put_u32(epoch);
+    bytes.put_u32(sequence);
     bytes.put_u32(packed.count);
     bytes.put_u32(packed.index_length);
     bytes.put_u32(packed.uncompressed_length);
@@ -348,6 +370,7 @@ fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<PushRequest>, Unexpected
     while !reader.is_empty() {
         let mut push = Reader::new(reader.sized()?);
         let partition = std::str::from_utf8(push.sized()?).map_err(|_| UnexpectedEnd)?.to_owned();
+        let producer = Some((push.u64()?, push.u32()?, push.u32()?)).filter(|producer| producer.0 != 0);
         let packed = PackedBatch {
             count: push.u32()?,
             index_length: push.u32()?,
@@ -358,7 +381,7 @@ fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<PushRequest>, Unexpected
         };
         // A push of which every message was dropped has an empty batch.
         if packed.count > 0 {
-            requests.push(PushRequest { queue: String::new(), partition, items: PushItem::Packed(packed), producer: None });
+            requests.push(PushRequest { queue: String::new(), partition, items: PushItem::Packed(packed), producer });
         }
     }
     Ok(requests)

@@ -60,6 +60,17 @@ pub enum ControlOp {
         /// The push's sequence.
         sequence: u32,
     },
+    /// The last pushes of a producer in a partition, as the checkpoint keeps them.
+    Sender {
+        /// The partition.
+        partition: PartitionId,
+        /// The producer.
+        producer_id: u64,
+        /// Its epoch.
+        epoch: u32,
+        /// Its last pushes, oldest first: (sequence, offset of the first stored message, messages stored).
+        pushes: Vec<(u32, Offset, u32)>,
+    },
     /// A transaction that this queue decides pushes into another queue too: what it pushes there, to be done again at start if the
     /// other queue does not have it.
     Redo {
@@ -180,6 +191,14 @@ pub struct Counters {
     pub pushed: u64,
     /// The oldest segment that retention has left.
     pub first_segment: u32,
+    /// The lowest number that no partition ever had.
+    pub next_partition: PartitionId,
+    /// The lowest number that no group ever had.
+    pub next_group: GroupId,
+    /// The lowest number that no dead letter ever had.
+    pub next_dead_letter: u64,
+    /// The lowest number that no trace ever had.
+    pub next_trace: u64,
 }
 
 /// Kinds of keys of the checkpoint table.
@@ -206,6 +225,9 @@ pub mod key {
     pub const GAP: u8 = 16;
     /// A cursor that lives in its cursor file: (group, partition).
     pub const CURSOR_IN_FILE: u8 = 17;
+    /// The last pushes of producers in a partition: (partition, halves of the producer's id folded together). The value is one
+    /// operation for each producer that folds to the same number.
+    pub const SENDER: u8 = 18;
 }
 
 impl ControlOp {
@@ -265,6 +287,10 @@ impl ControlOp {
                 bytes.put_varint(counters.dropped);
                 bytes.put_varint(counters.pushed);
                 bytes.put_varint(u64::from(counters.first_segment));
+                bytes.put_varint(u64::from(counters.next_partition));
+                bytes.put_varint(u64::from(counters.next_group));
+                bytes.put_varint(counters.next_dead_letter);
+                bytes.put_varint(counters.next_trace);
             }
             Self::Producer { partition, producer_id, epoch, sequence } => {
                 bytes.put_u8(11);
@@ -293,6 +319,18 @@ impl ControlOp {
                 bytes.put_u8(15);
                 bytes.put_varint(u64::from(jump.segment));
                 bytes.put_varint(jump.offsets);
+            }
+            Self::Sender { partition, producer_id, epoch, pushes } => {
+                bytes.put_u8(18);
+                bytes.put_varint(u64::from(*partition));
+                bytes.put_u64(*producer_id);
+                bytes.put_u32(*epoch);
+                bytes.put_varint(pushes.len() as u64);
+                for &(sequence, base, count) in pushes {
+                    bytes.put_u32(sequence);
+                    bytes.put_varint(base);
+                    bytes.put_varint(u64::from(count));
+                }
             }
             Self::Gap { partition, first, last } => {
                 bytes.put_u8(16);
@@ -326,7 +364,15 @@ impl ControlOp {
             8 => Self::DeadLetter { id: reader.varint()?, state: reader.sized()?.to_vec() },
             9 => Self::DeadLetterRemoved(reader.varint()?),
             10 => {
-                Self::Counters(Counters { dropped: reader.varint()?, pushed: reader.varint()?, first_segment: number(reader)? })
+                Self::Counters(Counters {
+                    dropped: reader.varint()?,
+                    pushed: reader.varint()?,
+                    first_segment: number(reader)?,
+                    next_partition: number(reader)?,
+                    next_group: number(reader)?,
+                    next_dead_letter: reader.varint()?,
+                    next_trace: reader.varint()?,
+                })
             }
             11 => Self::Producer {
                 partition: number(reader)?,
@@ -339,6 +385,14 @@ impl ControlOp {
             14 => Self::Trace { id: reader.varint()?, state: reader.sized()?.to_vec() },
             15 => Self::Jump(JumpRecord { segment: number(reader)?, offsets: reader.varint()? }),
             16 => Self::Gap { partition: number(reader)?, first: reader.varint()?, last: reader.varint()? },
+            18 => {
+                let (partition, producer_id, epoch) = (number(reader)?, reader.u64()?, reader.u32()?);
+                let mut pushes = Vec::new();
+                for _ in 0..reader.varint()? {
+                    pushes.push((reader.u32()?, reader.varint()?, number(reader)?));
+                }
+                Self::Sender { partition, producer_id, epoch, pushes }
+            }
             _ => return Err(UnexpectedEnd),
         })
     }
@@ -573,7 +627,16 @@ mod tests {
             ControlOp::Foreign { incarnation: 8, operation: vec![4] },
             ControlOp::DeadLetter { id: 1 << 40, state: vec![5] },
             ControlOp::DeadLetterRemoved(7),
-            ControlOp::Counters(Counters { dropped: 6, pushed: 1, first_segment: 2 }),
+            ControlOp::Counters(Counters {
+                dropped: 6,
+                pushed: 1,
+                first_segment: 2,
+                next_partition: 3,
+                next_group: 4,
+                next_dead_letter: 1 << 40,
+                next_trace: 5,
+            }),
+            ControlOp::Sender { partition: 1, producer_id: 2, epoch: 3, pushes: vec![(4, 1 << 40, 6), (5, 7, 0)] },
             ControlOp::Producer { partition: 1, producer_id: 2, epoch: 3, sequence: 4 },
             ControlOp::Redo { transaction: 2, target: 1, push: vec![9] },
             ControlOp::Applied { coordinator: 1, transaction: 2 },

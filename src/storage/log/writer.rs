@@ -329,8 +329,8 @@ impl LogWriter {
     }
 
     /// Ends the active segment and goes on in a new one, behind `floor`: after a torn tail, whose bytes must not be written over, or
-    /// where the log ends before an address that was given out.
-    pub(super) fn roll_away(&mut self, floor: Lsn, segment_bytes_max: u64, now_us: u64) -> Result<(), LogError> {
+    /// where the log ends before an address that was given out, or where offsets jump.
+    pub fn roll_away(&mut self, floor: Lsn, segment_bytes_max: u64, now_us: u64) -> Result<(), LogError> {
         let capacity = next_capacity(0, segment_bytes_max);
         let number = self.active.number().max(lsn_segment(floor)).checked_add(1).ok_or(LogError::NumbersUsedUp)?;
         self.roll_to(number, capacity, u64::from(SEGMENT_HEADER_BYTES) * 2, true, now_us)

@@ -1,0 +1,1 @@
+//! Files are not as they were left.
