@@ -199,11 +199,13 @@ impl Collected {
         Self { entries, partitions, senders, ..collected }
     }
 
-    /// Cursors and dead letters alone: what may change without a record in the queue's own log.
+    /// Cursors and dead letters alone, which may change without a record in the queue's own log; and groups, since a cursor counts for
+    /// nothing where its group is not known.
     fn take_cursors(state: &mut State) -> Self {
-        let letters: Vec<Key> = state.dirty.keys().filter(|key| key.kind == key::DEAD_LETTER).copied().collect();
+        let keys: Vec<Key> =
+            state.dirty.keys().filter(|key| matches!(key.kind, key::DEAD_LETTER | key::GROUP)).copied().collect();
         let mut entries: Vec<(Key, Option<Vec<u8>>)> =
-            letters.into_iter().filter_map(|key| Some((key, state.dirty.remove(&key)?))).collect();
+            keys.into_iter().filter_map(|key| Some((key, state.dirty.remove(&key)?))).collect();
         let mut cursors = Vec::new();
         let State { groups, partitions: known, .. } = state;
         for (&id, group) in groups.iter_mut() {

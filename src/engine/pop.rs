@@ -367,7 +367,10 @@ fn claim(
     let Some(first) = candidate.ranges.first().map(|range| range.first) else { return Outcome::Nothing };
     let end = partition.end;
     let Ok(active) = group.active_mut(id, partition, &queue.log) else { return Outcome::Nothing };
-    active.hint = active.hint.max(taken.hint);
+    // In a work queue what comes before may be leased now and free again later.
+    if first == active.delivery.staged().next() {
+        active.hint = active.hint.max(taken.hint);
+    }
     if taken.count == 0 {
         // Nothing here is for the group: the cursor moves over it, and what follows may be.
         let is_progress = taken.through >= first && taken.through < end;

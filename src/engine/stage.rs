@@ -418,6 +418,11 @@ impl Plan {
 }
 
 fn resent(prepared: &Prepared, past: Past) -> PushResults {
+    if past.count == prepared.requested {
+        // All of it was stored, whatever the filters would say now.
+        let each = (0..past.count).map(|index| PushResult::Duplicate(past.base + u64::from(index))).collect();
+        return PushResults::Each(each);
+    }
     let mut next = past.base;
     let end = past.base + u64::from(past.count);
     let each = (0..prepared.requested)

@@ -334,12 +334,8 @@ fn history(seed: u64, tally: &mut Tally) -> Result<(), (Vec<Op>, String)> {
 fn shrink(ops: Vec<Op>) -> (Vec<Op>, String) {
     let base = Base::empty();
     let fails = |ops: &[Op]| every_cut(&base, ops, 5, 7, &mut Tally::default()).err();
-    let mut text = String::new();
     let mut ops = ops;
-    match fails(&ops) {
-        Some(found) => text = found,
-        None => return (ops, "it does not fail from an empty directory alone".to_owned()),
-    }
+    let Some(mut text) = fails(&ops) else { return (ops, "it does not fail from an empty directory alone".to_owned()) };
     let mut at = ops.len().saturating_sub(1);
     while at > 0 {
         at -= 1;

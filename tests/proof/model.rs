@@ -177,6 +177,11 @@ impl Model {
                     cursor.delays.clear();
                     cursor.has_lost = false;
                 }
+                // A hand-out alone is not remembered over a kill.
+                group.cursors.retain(|_, cursor| {
+                    let is_new = cursor.below == 0 && cursor.done.is_empty() && cursor.failures.is_empty();
+                    !is_new || !cursor.deliveries.is_empty()
+                });
             }
         }
     }
@@ -483,7 +488,8 @@ impl QueueModel {
             let groups: Vec<String> = self.groups.keys().cloned().collect();
             for group in groups {
                 let loses = self.unread(&group, &name).iter().any(|&offset| offset < expired.next);
-                if loses && self.groups[&group].start.is_some() {
+                // A group hears of a loss where it has been; elsewhere it starts with what is there.
+                if loses && self.groups[&group].cursors.contains_key(&name) {
                     self.cursor(&group, &name).has_lost = true;
                 }
             }
