@@ -316,3 +316,26 @@ fn filters_can_be_tried_without_a_server() {
     assert_eq!(code(&invalid), 2);
     assert!(stderr(&invalid).contains('^'), "{}", stderr(&invalid));
 }
+
+#[test]
+fn a_directory_is_verified_and_inspected_with_and_without_its_server() {
+    let server = Server::start();
+    server.json(&["push", "q", "a", "b", "c", "--partition", "p"]);
+    server.json(&["pop", "q", "--group", "g", "--from", "beginning", "-n", "2"]);
+    let check = |data: &Path| {
+        let report = json(&fanlog().arg("verify").arg(data).output().unwrap());
+        assert_eq!((report["queues"].as_u64(), report["messages"].as_u64()), (Some(1), Some(3)), "{report}");
+        let files = json(&fanlog().arg("inspect").arg(data).output().unwrap());
+        let segment = files.as_array().unwrap().iter().find(|file| file["kind"] == "segment").unwrap();
+        data.join(segment["file"].as_str().unwrap())
+    };
+    let data = server.directory.path().join("data");
+    check(&data);
+    let directory = server.kill();
+    let segment = check(&directory.path().join("data"));
+    let rows = fanlog().args(["inspect", "-o", "ndjson"]).arg(&segment).output().unwrap();
+    let rows = String::from_utf8(rows.stdout).unwrap();
+    assert!(rows.lines().count() > 1 && rows.contains("\"kind\":\"batch\""), "{rows}");
+    let none = fanlog().args(["verify", "/nowhere/at/all"]).output().unwrap();
+    assert_eq!(code(&none), 1, "{}", stderr(&none));
+}
