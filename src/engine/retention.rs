@@ -70,7 +70,7 @@ impl Engine {
     fn unlink_dead_segments(&self, queue: &Arc<Queue>, now: Now) -> super::Result<()> {
         let segments = queue.log.segments();
         let Some((_, sealed)) = segments.split_last() else { return Ok(()) };
-        let checkpoint = crate::format::lsn_segment(queue.committer().checkpoint);
+        let checkpoint = crate::format::lsn_segment(queue.checkpointer().table.lsn());
         let mut first = None;
         for segment in sealed {
             let batches = segment.all_batches()?;
