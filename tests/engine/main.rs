@@ -1,4 +1,5 @@
 //! The engine on the simulated disk, by behaviour.
 
 mod basics;
+mod over_queues;
 mod support;

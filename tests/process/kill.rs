@@ -194,10 +194,10 @@ async fn read(client: &Client, record: &Record, queue: &str) -> BTreeMap<Place, 
         while let Some(message) = reader.next().await.unwrap() {
             let identity = Identity::of(&message.payload);
             let place = Place { queue: queue.to_owned(), partition: partition.name.clone(), offset: message.offset };
+            record.saw(place.clone(), identity);
             if let Some(before) = last.insert(identity.producer, identity.sequence) {
                 assert!(before < identity.sequence, "producer {} is out of order at {place:?}", identity.producer);
             }
-            record.saw(place.clone(), identity);
             assert!(log.insert(place, identity).is_none());
         }
     }
