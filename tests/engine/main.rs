@@ -2,4 +2,5 @@
 
 mod basics;
 mod delays;
+mod over_queues;
 mod support;
