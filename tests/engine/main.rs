@@ -2,5 +2,8 @@
 
 mod basics;
 mod delays;
+mod model;
 mod over_queues;
+#[path = "../proof/mod.rs"]
+mod proof;
 mod support;
