@@ -1,14 +1,15 @@
 //! Checkpoints: the state of a queue in its table and cursor files, so that a start replays little of the log.
 //!
-//! Order: what other queues keep in this log is checkpointed there first; the log is synced; cursor files are written and synced; the
-//! table gets one block that names the log address. Only then may the log before it be let go.
+//! Order: the log is synced; the logs of queues for which it holds parts of transactions are synced, which have those parts, too;
+//! cursor files are written and synced; the table gets one block that names the log address. Only then may the log before it be let
+//! go. So each queue's checkpoint needs no other queue's: two that decide for each other cannot wait in a circle.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::format::control::{ControlOp, key};
+use crate::format::control::{ControlOp, JumpRecord, key};
 use crate::format::names;
-use crate::model::{Error, Now};
+use crate::model::{Error, ErrorCode, Now};
 use crate::record::{GroupId, PartitionId};
 use crate::storage::disk::Dir;
 use crate::storage::slots::{SlotIdentity, Slots};
@@ -16,7 +17,7 @@ use crate::storage::table::{Entry, Key, Table};
 
 use super::group::Slot;
 use super::queue::{Committer, Queue};
-use super::state::State;
+use super::state::{State, halves};
 use super::{Engine, Result};
 
 /// Cursor files of one queue at most; cursors beyond live in the table. Files are for lanes with work left: an idle lane keeps none.
@@ -55,36 +56,49 @@ impl Committer {
 }
 
 impl Engine {
-    /// Takes a checkpoint of a queue; those of which something stands in its log come first.
-    pub(super) fn checkpoint(&self, queue: &Arc<Queue>, _now: Now) -> Result<()> {
-        let foreign = std::mem::take(&mut queue.committer().foreign);
-        for incarnation in foreign {
-            if let Some(other) = self.queue_by_incarnation(incarnation)
-                && let Err(error) = write_checkpoint(&other)
-            {
-                queue.committer().foreign.push(incarnation);
-                return Err(error);
-            }
-        }
-        write_checkpoint(queue)
+    /// Takes a checkpoint of a queue. What its log holds for other queues is on the disk in their own logs before.
+    pub(super) fn checkpoint(&self, queue: &Arc<Queue>, now: Now) -> Result<()> {
+        self.finish_owed(queue, now)?;
+        write_checkpoint(queue, |others| {
+            let others = others.iter().filter_map(|&incarnation| self.queue_by_incarnation(incarnation));
+            others.into_iter().try_for_each(|other| other.sync_log())
+        })
     }
 }
 
-/// Writes the checkpoint of a queue. Commits go on meanwhile, but for the moment in which the state is collected.
-pub(super) fn write_checkpoint(queue: &Queue) -> Result<()> {
+/// Keeps offsets from being given out twice, also if the next checkpoint never comes. Where a start begins to replay stays.
+pub(super) fn write_jump(queue: &Queue, jump: JumpRecord) -> Result<()> {
+    let table = &mut queue.checkpointer().table;
+    let value = encoded(&ControlOp::Jump(jump));
+    let entry = Entry { key: Key { kind: key::JUMP, a: 0, b: 0 }, value: Some(&value) };
+    Ok(table.append(table.lsn(), [entry])?)
+}
+
+/// Writes the checkpoint of a queue, after `sync_others` made the logs of these queues durable. Commits go on meanwhile, but for the
+/// moment in which the state is collected.
+fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> Result<()>) -> Result<()> {
     let mut checkpointer = queue.checkpointer();
-    let (at, bytes, collected) = {
+    let (at, bytes, foreign, collected) = {
         let mut committer = queue.committer();
+        if !committer.owed.is_empty() {
+            // Decided a moment ago: the log that a start would finish it from must stay.
+            let text = format!("queue {:?} owes other queues parts of transactions", queue.name);
+            return Err(Error::new(ErrorCode::Busy, text));
+        }
         committer.writer.sync()?;
         committer.unsynced_since_us = None;
         let at = committer.writer.end();
         committer.checkpoint_segment = crate::format::lsn_segment(at);
         let bytes = std::mem::take(&mut committer.bytes_since_checkpoint);
-        (at, bytes, Collected::take(&mut queue.state()))
+        let foreign = std::mem::take(&mut committer.foreign);
+        (at, bytes, foreign, Collected::take(&mut queue.state()))
     };
-    let written = collected.write(queue, &mut checkpointer, at);
+    let written = sync_others(&foreign).and_then(|()| collected.write(queue, &mut checkpointer, at));
     if written.is_err() {
-        queue.committer().bytes_since_checkpoint += bytes.max(1);
+        let mut committer = queue.committer();
+        committer.bytes_since_checkpoint += bytes.max(1);
+        committer.foreign.extend(foreign);
+        drop(committer);
         collected.put_back(&mut queue.state());
     }
     written
@@ -234,10 +248,9 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
             entries.push((Key { kind: key::GAP, a: partition, b: number }, encoded(&operation)));
         }
     }
-    for &(coordinator, transaction) in state.applied.keys() {
+    for (&coordinator, &transaction) in &state.applied {
         let operation = ControlOp::Applied { coordinator, transaction };
-        let b = (coordinator ^ transaction) as u32;
-        entries.push((Key { kind: key::APPLIED, a: transaction as u32, b }, encoded(&operation)));
+        entries.push((halves(key::APPLIED, coordinator), encoded(&operation)));
     }
     for (&group, found) in &state.groups {
         for (partition, slot) in found.slots_from(0) {

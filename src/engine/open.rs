@@ -2,7 +2,7 @@
 //!
 //! One queue that cannot be opened does not keep the others from being served; its directory is left as it is and named in the report.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
@@ -27,6 +27,7 @@ use super::start::{START_FILE, StartRecord, boot_id, is_our_file};
 use super::state::State;
 use super::threads::Scheduler;
 use super::timer::Timing;
+use super::transaction::Owed;
 use super::{Engine, EngineOptions, Result, Shared};
 
 /// What opening found; `serve`, `verify` and tests share it.
@@ -69,10 +70,8 @@ struct Context {
 /// A queue that was opened, and what it owes to others.
 struct Opened {
     queue: Arc<Queue>,
-    /// Operations on other queues: (incarnation, operation).
-    foreign: Vec<(u64, ControlOp)>,
-    /// Pushes into other queues: (transaction, target, push).
-    redo: Vec<(u64, u64, Vec<u8>)>,
+    /// Parts of transactions that this queue's log decided for others, which may have them.
+    owed: VecDeque<Owed>,
 }
 
 impl Engine {
@@ -156,31 +155,30 @@ impl Engine {
                 _lock: lock,
             }),
         };
-        engine.finish_transactions(opened, now, &mut report)?;
+        engine.finish_transactions(opened, now, &mut report);
         Ok((engine, report))
     }
 
-    /// Cursors that stand in other queues' logs are handed to their queues, and pushes that a decided transaction still owes are done.
-    fn finish_transactions(&self, opened: Vec<Opened>, now: Now, report: &mut RecoveryReport) -> Result<()> {
-        for found in &opened {
-            for (incarnation, operation) in &found.foreign {
-                if let Some(target) = self.queue_by_incarnation(*incarnation) {
-                    target.apply_recovered(operation);
-                    found.queue.committer().foreign.push(*incarnation);
+    /// Does the parts of decided transactions that their queues do not have. What cannot be written now (the disk may be full) stays
+    /// owed; its cursors are visible all the same.
+    fn finish_transactions(&self, opened: Vec<Opened>, now: Now, report: &mut RecoveryReport) {
+        for Opened { queue, mut owed } in opened {
+            owed.retain(|part| self.queue_by_incarnation(part.target).is_some_and(|target| !target.has_part(&queue, part)));
+            if owed.is_empty() {
+                continue;
+            }
+            let text = format!("{} parts of transactions that were decided before the stop are done now", owed.len());
+            report.finding(false, Some(&queue.name), text);
+            for part in &owed {
+                if let Some(target) = self.queue_by_incarnation(part.target) {
+                    part.operations.iter().for_each(|operation| target.apply_recovered(operation));
                 }
             }
-        }
-        for found in &opened {
-            for (transaction, target, push) in &found.redo {
-                let Some(target) = self.queue_by_incarnation(*target) else { continue };
-                let is_done = self.redo_push(found.queue.incarnation, *transaction, &target, push, now)?;
-                if is_done {
-                    let text = format!("transaction {transaction} was decided before the stop; its push was done now");
-                    report.finding(false, Some(&target.name), text);
-                }
+            queue.committer().owed = owed;
+            if let Err(error) = self.finish_owed(&queue, now) {
+                report.finding(false, Some(&queue.name), format!("not all of them can be written yet: {}", error.text));
             }
         }
-        Ok(())
     }
 
     /// Checkpoints, marks the directory clean and refuses everything afterwards. Threads end first.
@@ -279,9 +277,9 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         segment_bytes_max: state.settings.segment_bytes_max,
         now_us: context.now.wall_us,
     };
-    let mut replay = Replay { state: &mut state, foreign: Vec::new(), redo: Vec::new(), undecodable: 0 };
+    let mut replay = Replay { state: &mut state, owed: VecDeque::new(), undecodable: 0 };
     let recovery = log::open(&dir, &options, &mut |record| replay.record(record))?;
-    let Replay { foreign, redo, undecodable, .. } = replay;
+    let Replay { owed, undecodable, .. } = replay;
     if undecodable > 0 {
         report.finding(true, Some(&name), format!("{undecodable} records do not decode"));
     }
@@ -295,10 +293,13 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
     for finding in &recovery.findings {
         report.finding(finding.is_loss(), Some(&name), finding.to_string());
     }
-    if let Some(jump) = jump {
+    let jump = jump.map(|jump| {
         let known = state.jump.unwrap_or_default();
         let offsets = known.offsets.saturating_add(jump.offsets);
-        state.apply(&ControlOp::Jump(JumpRecord { segment: jump.segment.max(known.segment), offsets }), true);
+        JumpRecord { segment: jump.segment.max(known.segment), offsets }
+    });
+    if let Some(jump) = jump {
+        state.apply(&ControlOp::Jump(jump), true);
     }
     state.note_activity();
     state.newest_at_us = state.partitions.iter_from(0).map(|(_, partition)| partition.newest_at_us).max().unwrap_or(0);
@@ -309,11 +310,11 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         table.rewrite(at, live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
     }
     let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(&context.common), cursor_files);
-    if jump.is_some() {
+    if let Some(jump) = jump {
         // The jump must outlive this run before an offset is given out.
-        super::checkpoint::write_checkpoint(&queue)?;
+        super::checkpoint::write_jump(&queue, jump)?;
     }
-    Ok(Opened { queue: Arc::new(queue), foreign, redo })
+    Ok(Opened { queue: Arc::new(queue), owed })
 }
 
 /// Applies an entry of the table; the last one of a key counts, so they are applied in the order of the file. Whether it decodes.
@@ -337,7 +338,6 @@ fn apply_entry(state: &mut State, cursor_files: &mut BTreeSet<(GroupId, Partitio
         (key::TRACE, None) => {
             state.traces.remove(&id);
         }
-        (key::APPLIED, None) => state.applied.retain(|&(_, transaction), ()| transaction as u32 != a),
         // A cursor that moved to its file, or whose group is gone.
         (_, None) => {}
     }
@@ -384,8 +384,7 @@ fn read_cursor_files(
 /// Applies the records behind the checkpoint.
 struct Replay<'a> {
     state: &'a mut State,
-    foreign: Vec<(u64, ControlOp)>,
-    redo: Vec<(u64, u64, Vec<u8>)>,
+    owed: VecDeque<Owed>,
     undecodable: u64,
 }
 
@@ -394,21 +393,27 @@ impl Replay<'_> {
         match record.header.kind {
             RecordKind::Batch => self.batch(record),
             RecordKind::Control => match ControlOp::decode_all(&record.body()) {
-                Ok(operations) => operations.into_iter().for_each(|operation| self.operation(operation)),
+                Ok(operations) => self.operations(operations),
                 Err(_) => self.undecodable += 1,
             },
             RecordKind::Frontier => {}
         }
     }
 
-    fn operation(&mut self, operation: ControlOp) {
-        match operation {
-            ControlOp::Foreign { incarnation, operation } => match ControlOp::decode(&mut Reader::new(&operation)) {
-                Ok(operation) => self.foreign.push((incarnation, operation)),
-                Err(_) => self.undecodable += 1,
-            },
-            ControlOp::Redo { transaction, target, push } => self.redo.push((transaction, target, push)),
-            other => self.state.apply(&other, true),
+    fn operations(&mut self, operations: Vec<ControlOp>) {
+        let mut foreign: HashMap<u64, Vec<ControlOp>> = HashMap::new();
+        for operation in operations {
+            match operation {
+                ControlOp::Foreign { incarnation, operation } => match ControlOp::decode(&mut Reader::new(&operation)) {
+                    Ok(operation) => foreign.entry(incarnation).or_default().push(operation),
+                    Err(_) => self.undecodable += 1,
+                },
+                ControlOp::Redo { transaction, target, push } => {
+                    let operations = foreign.remove(&target).unwrap_or_default();
+                    self.owed.push_back(Owed { transaction, target, operations, push });
+                }
+                other => self.state.apply(&other, true),
+            }
         }
     }
 

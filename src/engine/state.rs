@@ -40,8 +40,8 @@ pub(super) struct State {
     /// Offsets that no message has, by partition.
     pub gaps: HashMap<PartitionId, Vec<(Offset, Offset)>>,
     pub jump: Option<JumpRecord>,
-    /// Parts of transactions of other queues that this queue has.
-    pub applied: BTreeMap<(u64, u64), ()>,
+    /// For each queue that decided transactions, the newest one of which this queue has its part; it has all before, too.
+    pub applied: BTreeMap<u64, u64>,
     pub timers: Timers,
     /// Table entries other than partitions and cursors that the next checkpoint must write; `None` removes.
     pub dirty: BTreeMap<Key, Option<Vec<u8>>>,
@@ -195,7 +195,8 @@ impl State {
                 self.producers.record(*partition, *producer_id, *epoch, past);
             }
             ControlOp::Applied { coordinator, transaction } => {
-                self.applied.insert((*coordinator, *transaction), ());
+                let newest = self.applied.entry(*coordinator).or_default();
+                *newest = (*newest).max(*transaction);
             }
             ControlOp::Trace { id, state } => {
                 if let Ok(event) = decode_trace(state) {
@@ -284,9 +285,8 @@ impl State {
             ControlOp::DeadLetterRemoved(id) => {
                 self.dirty.insert(halves(key::DEAD_LETTER, *id), None);
             }
-            ControlOp::Applied { coordinator, transaction } => {
-                let at = (*coordinator ^ *transaction) as u32;
-                self.dirty.insert(Key { kind: key::APPLIED, a: *transaction as u32, b: at }, value(operation));
+            ControlOp::Applied { coordinator, .. } => {
+                self.dirty.insert(halves(key::APPLIED, *coordinator), value(operation));
             }
             ControlOp::Gap { partition, .. } => {
                 let number = self.gaps.get(partition).map_or(0, Vec::len) as u32;
@@ -326,7 +326,7 @@ impl State {
     }
 }
 
-fn halves(kind: u8, id: u64) -> Key {
+pub(super) fn halves(kind: u8, id: u64) -> Key {
     Key { kind, a: (id >> 32) as u32, b: id as u32 }
 }
 

@@ -1,0 +1,1041 @@
+//! Runs operations on an engine and on the model, and compares every answer.
+
+use std::collections::BTreeMap;
+
+use fanlog::engine::{Engine, EngineOptions, RecoveryReport};
+use std::result::Result;
+
+use fanlog::model::*;
+use fanlog::record::{Attributes, Message, StoredBatch};
+use fanlog::storage::disk::sim::{Random, SimDisk};
+
+use super::model::{GroupModel, Item, Model, Outcome, QueueModel};
+use super::view::{self, content_of, content_of_message, filter_text, payload};
+
+pub const QUEUES: [&str; 2] = ["a", "b"];
+pub const LANES: [&str; 3] = ["x", "y", "z"];
+/// The first is the primary group, the last a work queue.
+pub const GROUPS: [&str; 4] = [PRIMARY_GROUP, "g", "h", "s"];
+
+/// An operation. Numbers choose among what is there, so that an operation means something after others were taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    Push { queue: usize, lane: usize, items: Vec<Item>, is_numbered: bool },
+    Resend { queue: usize, lane: usize },
+    Pop { queue: usize, lane: Option<usize>, group: usize, max: u32, partitions: u32, lease_ms: Option<u64>, auto_ack: bool },
+    Ack { choice: u64, style: AckStyle },
+    Unfenced { queue: usize, lane: usize, group: usize, choice: u64, verb: AckVerb },
+    Extend { choice: u64 },
+    Release { choice: u64 },
+    Transact { pushes: Vec<(usize, usize, Item)>, acks: Vec<u64> },
+    Seek { queue: usize, group: usize, lane: Option<usize>, target: Target },
+    Declare { queue: usize, group: usize, filter: Option<char>, is_earlier: bool },
+    Update { queue: usize, group: usize, change: Change },
+    Remove { queue: usize, group: usize },
+    Create { queue: usize, has_retention: bool },
+    Settings { queue: usize, lease_s: u32 },
+    Delete { queue: usize },
+    Replay { queue: usize },
+    DropLetter { queue: usize },
+    Pass { is_long: bool },
+    Restart,
+    Kill,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckStyle {
+    All,
+    First,
+    Fail,
+    Retry,
+    RetryLater,
+    RejectLast,
+    Mixed(u64),
+    Stale,
+    Beyond,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Beginning,
+    End,
+    Back(u64),
+    Offset(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Filter(Option<char>),
+    Enable(bool),
+    Pause(bool),
+    Limit(Option<u32>),
+}
+
+/// What an operation came to when the power went off, or a call of the disk failed, during it: one of these holds.
+pub type Candidates = Vec<Model>;
+
+pub enum Step {
+    Done,
+    Failed(Candidates, Error),
+}
+
+/// A lease that the driver got, live or not.
+#[derive(Debug, Clone)]
+struct Held {
+    queue: usize,
+    group: usize,
+    lane: String,
+    partition_id: u32,
+    lease: String,
+    offsets: Vec<u64>,
+}
+
+pub struct Driver {
+    pub disk: SimDisk,
+    pub engine: Option<Engine>,
+    pub model: Model,
+    pub now: Now,
+    pub report: RecoveryReport,
+    held: Vec<Held>,
+    /// Delivery counts may be forgotten by a kill.
+    are_counts_known: bool,
+    short_us: u64,
+    sequences: BTreeMap<(String, String), u32>,
+    pub sizes_split: bool,
+}
+
+pub fn options() -> EngineOptions {
+    EngineOptions { default_start: Start::Beginning, ..EngineOptions::default() }
+}
+
+pub fn settings(has_retention: bool) -> SettingsPatch {
+    SettingsPatch {
+        compression: Some(Compression::None),
+        segment_bytes_max: Some(1 << 20),
+        retention_enabled: has_retention.then_some(true),
+        retention_s: has_retention.then_some(RETENTION_S),
+        ..SettingsPatch::default()
+    }
+}
+
+/// Between a short pass and a long one.
+const RETENTION_S: u64 = 100;
+
+type Check = Result<(), String>;
+
+macro_rules! ensure {
+    ($condition:expr, $($text:tt)+) => {
+        if !$condition {
+            return Err(format!($($text)+));
+        }
+    };
+}
+
+impl Driver {
+    pub fn new(disk: SimDisk) -> Result<Self, String> {
+        let now = Now { wall_us: 1_700_000_000_000_000, steady_us: 1_000_000_000 };
+        Self::open(disk, Model::default(), now)
+    }
+
+    /// Opens what is on a disk that should hold what the model says.
+    pub fn open(disk: SimDisk, model: Model, now: Now) -> Result<Self, String> {
+        let (engine, report) =
+            Engine::open(disk.root(), options(), now).map_err(|error| format!("engine does not open: {error}"))?;
+        let mut driver = Self {
+            disk,
+            engine: Some(engine),
+            model,
+            now,
+            report,
+            held: Vec::new(),
+            are_counts_known: false,
+            short_us: 0,
+            sequences: BTreeMap::new(),
+            sizes_split: false,
+        };
+        driver.model.restart();
+        Ok(driver)
+    }
+
+    /// For a fresh disk, or one that was closed: delivery counts are what the model says.
+    pub fn with_known_counts(mut self) -> Self {
+        self.are_counts_known = true;
+        self
+    }
+
+    pub fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the engine is open")
+    }
+
+    /// Compares everything that can be seen with the model.
+    pub fn check(&self) -> Check {
+        let found = view::of_engine(self.engine(), self.now)?;
+        let expected = view::of_model(&self.model);
+        ensure!(found == expected, "the engine differs from the model:\n{}", view::difference(&expected, &found));
+        Ok(())
+    }
+
+    pub fn step(&mut self, op: &Op) -> Result<Step, String> {
+        let before = self.model.clone();
+        let outcome = self.run(op);
+        match outcome {
+            Ok(()) if self.disk.is_off() && self.engine.is_some() => Ok(Step::Failed(vec![self.model.clone()], cut())),
+            Ok(()) => Ok(Step::Done),
+            Err(Stop::Wrong(text)) => Err(format!("{op:?}: {text}")),
+            Err(Stop::Failed(mut candidates, error)) => {
+                candidates.insert(0, before);
+                Ok(Step::Failed(candidates, error))
+            }
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> Result<(), Stop> {
+        match op {
+            Op::Push { queue, lane, items, is_numbered } => self.push(QUEUES[*queue], LANES[*lane], items, *is_numbered),
+            Op::Resend { queue, lane } => self.resend(QUEUES[*queue], LANES[*lane]),
+            Op::Pop { queue, lane, group, max, partitions, lease_ms, auto_ack } => {
+                self.pop(*queue, *lane, *group, *max, *partitions, *lease_ms, *auto_ack)
+            }
+            Op::Ack { choice, style } => self.ack(*choice, *style),
+            Op::Unfenced { queue, lane, group, choice, verb } => self.unfenced(*queue, *lane, *group, *choice, *verb),
+            Op::Extend { choice } => self.extend(*choice),
+            Op::Release { choice } => self.release(*choice),
+            Op::Transact { pushes, acks } => self.transact(pushes, acks),
+            Op::Seek { queue, group, lane, target } => self.seek(*queue, *group, *lane, *target),
+            Op::Declare { queue, group, filter, is_earlier } => self.declare(*queue, *group, *filter, *is_earlier),
+            Op::Update { queue, group, change } => self.update(*queue, *group, *change),
+            Op::Remove { queue, group } => self.remove(*queue, *group),
+            Op::Create { queue, has_retention } => self.create(QUEUES[*queue], *has_retention),
+            Op::Settings { queue, lease_s } => self.change_settings(QUEUES[*queue], *lease_s),
+            Op::Delete { queue } => self.delete(QUEUES[*queue]),
+            Op::Replay { queue } => self.letter(QUEUES[*queue], true),
+            Op::DropLetter { queue } => self.letter(QUEUES[*queue], false),
+            Op::Pass { is_long } => self.pass(*is_long),
+            Op::Restart => self.restart(),
+            Op::Kill => self.kill(),
+        }
+    }
+
+    fn push(&mut self, queue: &str, lane: &str, items: &[Item], is_numbered: bool) -> Result<(), Stop> {
+        let producer = is_numbered.then(|| {
+            let sender = self.model.queues.get(queue).and_then(|found| found.senders.get(&(lane.to_owned(), 7)));
+            (7, 0, sender.map_or(0, |sender| sender.sequence + 1))
+        });
+        let request = request(queue, lane, items, producer);
+        let mut intermediate = Vec::new();
+        let mut after = self.model.clone();
+        if !after.queues.contains_key(queue) {
+            after.queues.insert(queue.to_owned(), QueueModel::default());
+            intermediate.push(after.clone());
+        }
+        let expected = after.queue(queue).push(lane, items, producer, self.now.wall_us);
+        let reply = self.engine().push(request, self.now);
+        let reply = self.settle(reply, intermediate, after)?;
+        self.compare_results(&reply, &expected)
+    }
+
+    fn compare_results(&self, reply: &PushReply, expected: &[PushResult]) -> Result<(), Stop> {
+        let found: Vec<PushResult> = (0..reply.results.len()).filter_map(|index| reply.results.get(index)).collect();
+        right(found == expected, || format!("results {found:?}, expected {expected:?}"))
+    }
+
+    fn resend(&mut self, queue: &str, lane: &str) -> Result<(), Stop> {
+        let Some(found) = self.model.queues.get(queue) else { return Ok(()) };
+        let Some(sender) = found.senders.get(&(lane.to_owned(), 7)).cloned() else { return Ok(()) };
+        let items: Vec<Item> = sender.last.iter().map(|_| Item { tag: 1, size: 1, key: 'a', id: None }).collect();
+        // A resend carries what was sent; what it carries is not looked at, except for drops, so only pushes without drops are resent.
+        if sender.last.iter().any(|result| !matches!(result, PushResult::Stored(_))) {
+            return Ok(());
+        }
+        let reply = self.engine().push(request(queue, lane, &items, Some((7, sender.epoch, sender.sequence))), self.now);
+        let reply = self.settle(reply, Vec::new(), self.model.clone())?;
+        let expected: Vec<PushResult> = sender
+            .last
+            .iter()
+            .map(|result| match *result {
+                PushResult::Stored(offset) => PushResult::Duplicate(offset),
+                other => other,
+            })
+            .collect();
+        self.compare_results(&reply, &expected)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one operation")]
+    fn pop(
+        &mut self,
+        queue: usize,
+        lane: Option<usize>,
+        group: usize,
+        max: u32,
+        partitions: u32,
+        lease_ms: Option<u64>,
+        auto_ack: bool,
+    ) -> Result<(), Stop> {
+        let (name, group_name) = (QUEUES[queue], GROUPS[group]);
+        let mut request = PopRequest::any(name, max);
+        if let Some(lane) = lane {
+            request.source = PopSource::Partition { queue: name.to_owned(), partition: LANES[lane].to_owned() };
+        }
+        request.group = (group > 0).then(|| group_name.to_owned());
+        request.partitions_max = partitions;
+        request.bytes_max = 1 << 30;
+        request.lease_ms = lease_ms;
+        request.auto_ack = auto_ack;
+        request.shared = group == 3;
+        let Some(found) = self.model.queues.get(name) else {
+            let refused = self.engine().pop(&request, self.now);
+            return self.refused(refused.map(drop), &[ErrorCode::UnknownQueue]);
+        };
+        if found.groups.get(group_name).is_some_and(|found| !found.is_enabled) {
+            let refused = self.engine().pop(&request, self.now);
+            return self.refused(refused.map(drop), &[ErrorCode::GroupInactive]);
+        }
+        let lease_us = lease_ms.map_or(u64::from(found.lease_s) * 1_000_000, |milliseconds| milliseconds * 1000);
+        let mut registered = self.model.clone();
+        let model = registered.queue(name);
+        match model.groups.get_mut(group_name) {
+            Some(found) if found.start.is_none() => found.start = Some(Start::Beginning),
+            Some(_) => {}
+            None => model.add_group(group_name, GroupModel::new(None, Some(Start::Beginning), group == 3)),
+        }
+        let reply = match self.engine().pop(&request, self.now) {
+            Ok(reply) => reply,
+            Err(error) => {
+                let mut candidates = vec![registered.clone()];
+                if auto_ack {
+                    candidates.extend(self.auto_acked(&registered, name, group_name, lane, max, partitions));
+                }
+                return Err(Stop::Failed(candidates, error));
+            }
+        };
+        self.model = registered;
+        let lanes: Vec<&str> = match lane {
+            Some(lane) => vec![LANES[lane]],
+            None => LANES.to_vec(),
+        };
+        let mut left = max as usize;
+        let mut claimed = Vec::new();
+        for claim in &reply.claims {
+            let lane = claim.partition.clone();
+            let model = self.model.queue(name);
+            right(lanes.contains(&lane.as_str()) && !claimed.contains(&lane), || format!("claim of lane {lane}"))?;
+            let available = model.available(group_name, &lane);
+            let expected: Vec<u64> = available.into_iter().take(left).collect();
+            let messages = messages_of(claim);
+            let found: Vec<u64> = messages.iter().map(|message| message.offset).collect();
+            right(!found.is_empty() && found == expected, || format!("claim of {lane} has {found:?}, expected {expected:?}"))?;
+            for message in &messages {
+                let wanted = content_of(&model.lanes[&lane].messages[&message.offset].item);
+                let got = content_of_message(message);
+                right(wanted == got, || format!("message {} of {lane} is {got}, expected {wanted}", message.offset))?;
+            }
+            let had_lost = model.cursor(group_name, &lane).has_lost;
+            let start = model.lanes[&lane].start;
+            right(!had_lost || claim.lost.is_some(), || format!("claim of {lane} tells of no loss"))?;
+            right(claim.lost.is_none_or(|lost| lost.last < start), || format!("loss {:?} is not below {start}", claim.lost))?;
+            model.claim(group_name, &lane, &found, &reply.lease_id, self.now.steady_us + lease_us);
+            let count = model.cursor(group_name, &lane).deliveries[&found[0]];
+            let is_right = !self.are_counts_known || claim.delivery_count == count;
+            right(is_right, || format!("delivery count of {} in {lane} is {}, not {count}", found[0], claim.delivery_count))?;
+            left -= found.len();
+            claimed.push(lane.clone());
+            if auto_ack {
+                let items: Vec<_> = found.iter().map(|&offset| (offset, AckVerb::Completed, 0)).collect();
+                let now = (self.now.wall_us, self.now.steady_us);
+                self.model.queue(name).ack(group_name, &lane, &reply.lease_id, &items, now);
+            } else {
+                self.held.push(Held {
+                    queue,
+                    group,
+                    lane,
+                    partition_id: claim.partition_id,
+                    lease: reply.lease_id.clone(),
+                    offsets: found,
+                });
+            }
+        }
+        let model = self.model.queue(name);
+        let missed =
+            lanes.iter().find(|lane| !claimed.contains(&(**lane).to_owned()) && !model.available(group_name, lane).is_empty());
+        let is_complete = left == 0 || claimed.len() >= partitions as usize || missed.is_none();
+        right(is_complete, || format!("lane {missed:?} has messages that were not handed out"))
+    }
+
+    /// What an at-most-once pop may have acknowledged before it failed: any of its lanes.
+    fn auto_acked(&self, model: &Model, queue: &str, group: &str, lane: Option<usize>, max: u32, partitions: u32) -> Candidates {
+        let lanes: Vec<&str> = match lane {
+            Some(lane) => vec![LANES[lane]],
+            None => LANES.to_vec(),
+        };
+        let mut all = Vec::new();
+        for order in permutations(&lanes) {
+            let mut acked = model.clone();
+            let mut left = max as usize;
+            let mut count = 0;
+            for lane in order {
+                let offsets: Vec<u64> = acked.queues[queue].available(group, lane).into_iter().take(left).collect();
+                if offsets.is_empty() || count == partitions {
+                    continue;
+                }
+                count += 1;
+                left -= offsets.len();
+                let items: Vec<_> = offsets.iter().map(|&offset| (offset, AckVerb::Completed, 0)).collect();
+                let found = acked.queue(queue);
+                found.claim(group, lane, &offsets, "auto", u64::MAX);
+                found.ack(group, lane, "auto", &items, (self.now.wall_us, self.now.steady_us));
+                all.push(acked.clone());
+            }
+        }
+        all
+    }
+
+    fn choose(&self, choice: u64, is_live: bool) -> Option<Held> {
+        let fits = |held: &&Held| {
+            let queue = self.model.queues.get(QUEUES[held.queue]);
+            let cursor = queue.and_then(|queue| queue.groups.get(GROUPS[held.group])?.cursors.get(&held.lane));
+            let lives = cursor.is_some_and(|cursor| cursor.leases.contains_key(&held.lease));
+            lives == is_live && cursor.is_some()
+        };
+        let found: Vec<&Held> = self.held.iter().rev().take(20).filter(fits).collect();
+        found.get(choice.checked_rem(found.len() as u64)? as usize).copied().cloned()
+    }
+
+    fn ack(&mut self, choice: u64, style: AckStyle) -> Result<(), Stop> {
+        let Some(held) = self.choose(choice, style != AckStyle::Stale) else { return Ok(()) };
+        let queue = QUEUES[held.queue];
+        let lane = &self.model.queues[queue].lanes[&held.lane];
+        let (start, end) = (lane.start, lane.end);
+        let cursor = self.model.queue(queue).cursor(GROUPS[held.group], &held.lane);
+        let outstanding: Vec<u64> = match cursor.leases.get(&held.lease) {
+            Some(lease) => lease.outstanding.iter().copied().collect(),
+            None => held.offsets.clone(),
+        };
+        if outstanding.first().is_none_or(|&first| first < start) {
+            return Ok(());
+        }
+        let items = items_of(style, &outstanding, end);
+        self.submit_ack(&held, &held.lease, &items)
+    }
+
+    fn submit_ack(&mut self, held: &Held, lease: &str, items: &[(u64, AckVerb, u64)]) -> Result<(), Stop> {
+        let request = ack_request(held, lease, items);
+        let mut after = self.model.clone();
+        let now = (self.now.wall_us, self.now.steady_us);
+        let expected = after.queue(QUEUES[held.queue]).ack(GROUPS[held.group], &held.lane, lease, items, now);
+        let reply = self.engine().ack(request, self.now);
+        let reply = self.settle(reply, Vec::new(), after)?;
+        let found: Vec<Outcome> = reply.outcomes.iter().map(outcome_of).collect();
+        right(found == expected, || format!("{items:?}: outcomes {found:?}, expected {expected:?}: {:?}", reply.outcomes))
+    }
+
+    fn unfenced(&mut self, queue: usize, lane: usize, group: usize, choice: u64, verb: AckVerb) -> Result<(), Stop> {
+        let Some(found) = self.model.queues.get(QUEUES[queue]) else { return Ok(()) };
+        let Some(known) = found.groups.get(GROUPS[group]) else { return Ok(()) };
+        let Some(messages) = found.lanes.get(LANES[lane]) else { return Ok(()) };
+        if known.start.is_none() || messages.end == messages.start {
+            return Ok(());
+        }
+        let offset = messages.start + choice % (messages.end - messages.start + 1);
+        let info = self.engine().partition(QUEUES[queue], LANES[lane]).map_err(|error| Stop::Wrong(error.to_string()))?;
+        let held =
+            Held { queue, group, lane: LANES[lane].to_owned(), partition_id: info.id, lease: String::new(), offsets: Vec::new() };
+        self.submit_ack(&held, "", &[(offset, verb, 0)])
+    }
+
+    fn extend(&mut self, choice: u64) -> Result<(), Stop> {
+        let Some(held) = self.choose(choice, true) else { return Ok(()) };
+        let until_us = self.now.steady_us + 30_000_000;
+        let reply = self.engine().extend(&held.lease, 30_000, self.now).map_err(|error| Stop::Wrong(error.to_string()))?;
+        let mut renewed = 0;
+        for queue in self.model.queues.values_mut() {
+            for cursor in queue.groups.values_mut().flat_map(|group| group.cursors.values_mut()) {
+                if let Some(lease) = cursor.leases.get_mut(&held.lease) {
+                    lease.until_us = lease.until_us.max(until_us);
+                    renewed += 1;
+                }
+            }
+        }
+        right(reply.renewed == renewed, || format!("renewed {}, expected {renewed}", reply.renewed))
+    }
+
+    fn release(&mut self, choice: u64) -> Result<(), Stop> {
+        let Some(held) = self.choose(choice, true) else { return Ok(()) };
+        let released = self.engine().release(&held.lease, self.now).map_err(|error| Stop::Wrong(error.to_string()))?;
+        let expected: u32 = self.model.queues.values_mut().map(|queue| queue.release(&held.lease)).sum();
+        right(released == expected, || format!("released {released}, expected {expected}"))
+    }
+
+    fn transact(&mut self, pushes: &[(usize, usize, Item)], acks: &[u64]) -> Result<(), Stop> {
+        let mut request = TransactionRequest::default();
+        let mut after = self.model.clone();
+        let mut candidates = Vec::new();
+        let mut expected = Vec::new();
+        let mut is_refused = false;
+        for (queue, lane, item) in pushes {
+            request.pushes.push(self::request(QUEUES[*queue], LANES[*lane], std::slice::from_ref(item), None));
+            if !after.queues.contains_key(QUEUES[*queue]) {
+                after.queues.insert(QUEUES[*queue].to_owned(), QueueModel::default());
+                candidates.push(after.clone());
+            }
+        }
+        // Queues are made before anything is decided, and stay if it is refused.
+        let made = after.clone();
+        let mut chosen: Vec<Held> = Vec::new();
+        for &choice in acks {
+            let Some(held) = self.choose(choice, true) else { continue };
+            if !chosen.iter().any(|other| (other.queue, other.group, &other.lane) == (held.queue, held.group, &held.lane)) {
+                chosen.push(held);
+            }
+        }
+        for (queue, lane, item) in pushes {
+            let results = after.queue(QUEUES[*queue]).push(LANES[*lane], std::slice::from_ref(item), None, self.now.wall_us);
+            is_refused |= results.iter().any(|result| matches!(result, PushResult::Duplicate(_)));
+            expected.push(results);
+        }
+        for held in chosen {
+            let start = after.queues[QUEUES[held.queue]].lanes[&held.lane].start;
+            let cursor = after.queue(QUEUES[held.queue]).cursor(GROUPS[held.group], &held.lane);
+            let outstanding: Vec<u64> = cursor.leases[&held.lease].outstanding.iter().copied().collect();
+            if outstanding.first().is_none_or(|&first| first < start) {
+                continue;
+            }
+            let items = items_of(AckStyle::All, &outstanding, 0);
+            request.acks.push(ack_request(&held, &held.lease, &items));
+            let now = (self.now.wall_us, self.now.steady_us);
+            after.queue(QUEUES[held.queue]).ack(GROUPS[held.group], &held.lane, &held.lease, &items, now);
+        }
+        let reply = self.engine().transact(request, self.now);
+        if is_refused {
+            return match reply {
+                Err(error) if error.code == ErrorCode::Duplicate => {
+                    self.model = made;
+                    Ok(())
+                }
+                Err(error) => Err(Stop::Failed(candidates, error)),
+                Ok(_) => Err(Stop::Wrong("a transaction with a duplicate happened".to_owned())),
+            };
+        }
+        let reply = self.settle(reply, candidates, after)?;
+        for (reply, expected) in reply.pushes.iter().zip(&expected) {
+            self.compare_results(reply, expected)?;
+        }
+        Ok(())
+    }
+
+    fn seek(&mut self, queue: usize, group: usize, lane: Option<usize>, target: Target) -> Result<(), Stop> {
+        let (name, group_name) = (QUEUES[queue], GROUPS[group]);
+        let Some(found) = self.model.queues.get(name) else { return Ok(()) };
+        let Some(known) = found.groups.get(group_name) else { return Ok(()) };
+        if known.start.is_none() || lane.is_some_and(|lane| !found.lanes.contains_key(LANES[lane])) {
+            return Ok(());
+        }
+        let mut after = self.model.clone();
+        let lanes: Vec<String> = match lane {
+            Some(lane) => vec![LANES[lane].to_owned()],
+            None => found.lanes.keys().cloned().collect(),
+        };
+        let mut refused = false;
+        for lane in &lanes {
+            let bounds = &found.lanes[lane];
+            let place = match target {
+                Target::Beginning => bounds.start,
+                Target::End => bounds.end,
+                Target::Back(by) => bounds.end.saturating_sub(by).max(bounds.start),
+                Target::Offset(offset) => offset,
+            };
+            refused |= place < bounds.start || place > bounds.end;
+            after.queue(name).seek(group_name, lane, place);
+        }
+        let model_target = match target {
+            Target::Beginning => SeekTarget::Beginning,
+            Target::End => SeekTarget::End,
+            Target::Offset(offset) => SeekTarget::Offset(offset),
+            // Relative to the cursor, which is not modelled to the offset: so to the end first.
+            Target::Back(_) => SeekTarget::End,
+        };
+        let request = SeekRequest {
+            queue: name.to_owned(),
+            group: Some(group_name.to_owned()),
+            partition: lane.map(|lane| LANES[lane].to_owned()),
+            target: model_target,
+            is_preview: false,
+        };
+        if refused {
+            let outcome = self.engine().seek(&request, self.now);
+            return self.refused(outcome.map(drop), &[ErrorCode::BeyondEnd, ErrorCode::RangeRemoved]);
+        }
+        let mut candidates = Vec::new();
+        if let Target::Back(by) = target {
+            let mut at_end = self.model.clone();
+            for lane in &lanes {
+                let end = found.lanes[lane].end;
+                at_end.queue(name).seek(group_name, lane, end);
+            }
+            let moved = self.engine().seek(&request, self.now);
+            self.settle(moved, Vec::new(), at_end.clone())?;
+            candidates.push(at_end);
+            let back = SeekRequest { target: SeekTarget::Shift(-(by as i64)), ..request };
+            let moved = self.engine().seek(&back, self.now);
+            self.settle(moved, candidates, after)?;
+            return Ok(());
+        }
+        let moved = self.engine().seek(&request, self.now);
+        self.settle(moved, candidates, after).map(drop)
+    }
+
+    fn declare(&mut self, queue: usize, group: usize, filter: Option<char>, is_earlier: bool) -> Result<(), Stop> {
+        let (name, group_name) = (QUEUES[queue], GROUPS[group]);
+        let start = if is_earlier { Start::Beginning } else { Start::New };
+        let declaration = GroupDeclaration {
+            filter: filter_text(filter),
+            start: Some(start),
+            shared: group == 3,
+            ..GroupDeclaration::default()
+        };
+        let Some(found) = self.model.queues.get(name) else { return Ok(()) };
+        if group == 0 {
+            return Ok(());
+        }
+        let outcome = self.engine().declare_group(name, group_name, &declaration, self.now);
+        if found.groups.contains_key(group_name) {
+            return self.refused(outcome.map(drop), &[ErrorCode::GroupExists]);
+        }
+        let mut after = self.model.clone();
+        after.queue(name).add_group(group_name, GroupModel::new(filter, Some(start), group == 3));
+        self.settle(outcome, Vec::new(), after).map(drop)
+    }
+
+    fn update(&mut self, queue: usize, group: usize, change: Change) -> Result<(), Stop> {
+        let (name, group_name) = (QUEUES[queue], GROUPS[group]);
+        let Some(found) = self.model.queues.get(name) else { return Ok(()) };
+        let Some(known) = found.groups.get(group_name) else { return Ok(()) };
+        let is_refused = group == 0 && matches!(change, Change::Filter(Some(_)) | Change::Limit(Some(_)));
+        let mut patch = GroupPatch { expected_version: Some(known.version), ..GroupPatch::default() };
+        let mut after = self.model.clone();
+        if let Some(known) = after.queue(name).groups.get_mut(group_name) {
+            known.version += 1;
+            match change {
+                Change::Filter(filter) => {
+                    known.filter = filter;
+                    patch.filter = Some(filter_text(filter));
+                }
+                Change::Enable(is_enabled) => {
+                    known.is_enabled = is_enabled;
+                    patch.is_enabled = Some(is_enabled);
+                }
+                Change::Pause(is_paused) => {
+                    known.is_paused = is_paused;
+                    patch.is_paused = Some(is_paused);
+                }
+                Change::Limit(limit) => {
+                    known.limit = limit;
+                    patch.delivery_limit = Some(limit);
+                }
+            }
+        }
+        let outcome = self.engine().update_group(name, group_name, &patch, self.now);
+        if is_refused {
+            return self.refused(outcome.map(drop), &[ErrorCode::PrimaryGroup]);
+        }
+        self.settle(outcome, Vec::new(), after).map(drop)
+    }
+
+    fn remove(&mut self, queue: usize, group: usize) -> Result<(), Stop> {
+        let (name, group_name) = (QUEUES[queue], GROUPS[group]);
+        if group == 0 || !self.model.queues.contains_key(name) {
+            return Ok(());
+        }
+        let mut after = self.model.clone();
+        let existed = after.queue(name).groups.contains_key(group_name);
+        after.queue(name).remove_group(group_name);
+        let outcome = self.engine().delete_group(group_name, Some(name), self.now);
+        let removed = self.settle(outcome, Vec::new(), after)?;
+        right(removed.queues == u32::from(existed), || format!("removed from {} queues", removed.queues))
+    }
+
+    fn create(&mut self, queue: &str, has_retention: bool) -> Result<(), Stop> {
+        let outcome = self.engine().create_queue(queue, &settings(has_retention), self.now);
+        if self.model.queues.contains_key(queue) {
+            return self.refused(outcome.map(drop), &[ErrorCode::QueueExists]);
+        }
+        let mut after = self.model.clone();
+        let retention_s = if has_retention { RETENTION_S } else { 0 };
+        after.queues.insert(queue.to_owned(), QueueModel { retention_s, ..QueueModel::default() });
+        self.settle(outcome, Vec::new(), after).map(drop)
+    }
+
+    fn change_settings(&mut self, queue: &str, lease_s: u32) -> Result<(), Stop> {
+        if !self.model.queues.contains_key(queue) {
+            return Ok(());
+        }
+        let mut after = self.model.clone();
+        after.queue(queue).lease_s = lease_s;
+        let patch = SettingsPatch { lease_time_s: Some(lease_s), ..SettingsPatch::default() };
+        let outcome = self.engine().update_queue(queue, &patch, self.now);
+        self.settle(outcome, Vec::new(), after).map(drop)
+    }
+
+    fn delete(&mut self, queue: &str) -> Result<(), Stop> {
+        let mut after = self.model.clone();
+        let existed = after.queues.remove(queue).is_some();
+        let outcome = self.engine().delete_queue(queue, self.now);
+        let deleted = self.settle(outcome, Vec::new(), after)?;
+        self.held.retain(|held| QUEUES[held.queue] != queue);
+        right(deleted == existed, || format!("deleted {deleted}"))
+    }
+
+    fn letter(&mut self, queue: &str, is_replay: bool) -> Result<(), Stop> {
+        let Some(found) = self.model.queues.get(queue) else { return Ok(()) };
+        let Some(letter) = found.letters.values().find(|letter| letter.key != ' ').cloned() else { return Ok(()) };
+        let mut after = self.model.clone();
+        let model = after.queue(queue);
+        model.letters.remove(&letter.id);
+        if !is_replay {
+            let outcome = self.engine().delete_dead_letter(queue, letter.id, self.now);
+            return self.settle(outcome, Vec::new(), after).map(drop);
+        }
+        let item = Item { tag: letter.tag, size: letter.size, key: letter.key, id: Some(format!("dlq:{}", letter.id)) };
+        let expected = model.push(&letter.partition, &[item], None, self.now.wall_us);
+        let outcome = self.engine().replay_dead_letter(queue, letter.id, self.now);
+        let reply = self.settle(outcome, Vec::new(), after)?;
+        self.compare_results(&reply, &expected)
+    }
+
+    fn pass(&mut self, is_long: bool) -> Result<(), Stop> {
+        let is_long = is_long || self.short_us > 60_000_000;
+        let time_us = if is_long { 2 * RETENTION_S * 1_000_000 } else { 2_000_000 };
+        self.short_us = if is_long { 0 } else { self.short_us + time_us };
+        self.now.wall_us += time_us;
+        self.now.steady_us += time_us;
+        self.model.expire(self.now.steady_us);
+        let before = self.model.clone();
+        self.engine().tick(self.now);
+        for queue in self.model.queues.values_mut() {
+            queue.sweep(self.now.wall_us);
+        }
+        if self.disk.is_off() {
+            // Any of the queues may have been swept.
+            let mut candidates = vec![before];
+            for name in QUEUES {
+                for mut candidate in candidates.clone() {
+                    if let Some(queue) = candidate.queues.get_mut(name) {
+                        queue.sweep(self.now.wall_us);
+                        candidates.push(candidate);
+                    }
+                }
+            }
+            return Err(Stop::Failed(candidates, cut()));
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<(), Stop> {
+        if let Err(error) = self.engine().close(self.now) {
+            return Err(Stop::Failed(Vec::new(), error));
+        }
+        if self.disk.is_off() {
+            return Err(Stop::Failed(Vec::new(), cut()));
+        }
+        self.engine = None;
+        self.reopen(self.disk.clone())
+    }
+
+    fn kill(&mut self) -> Result<(), Stop> {
+        self.are_counts_known = false;
+        let disk = self.disk.crash_keep_all();
+        self.engine = None;
+        self.reopen(disk)
+    }
+
+    fn reopen(&mut self, disk: SimDisk) -> Result<(), Stop> {
+        self.disk = disk;
+        self.model.restart();
+        let (engine, report) = match Engine::open(self.disk.root(), options(), self.now) {
+            Ok(opened) => opened,
+            Err(error) => return Err(Stop::Failed(Vec::new(), error)),
+        };
+        self.engine = Some(engine);
+        self.report = report;
+        let losses: Vec<_> = self.report.findings.iter().filter(|finding| finding.is_loss).collect();
+        right(losses.is_empty(), || format!("recovery reports a loss: {losses:?}"))
+    }
+
+    /// Takes the model's next state if the operation went well.
+    fn settle<T>(&mut self, outcome: Result<T, Error>, mut intermediate: Candidates, after: Model) -> Result<T, Stop> {
+        match outcome {
+            Ok(reply) => {
+                self.model = after;
+                Ok(reply)
+            }
+            Err(error) => {
+                intermediate.push(after);
+                Err(Stop::Failed(intermediate, error))
+            }
+        }
+    }
+
+    /// For an operation that must be refused and change nothing.
+    fn refused(&self, outcome: Result<(), Error>, codes: &[ErrorCode]) -> Result<(), Stop> {
+        match outcome {
+            Err(error) if codes.contains(&error.code) => Ok(()),
+            Err(error) => Err(Stop::Failed(Vec::new(), error)),
+            Ok(()) => Err(Stop::Wrong(format!("it was not refused with {codes:?}"))),
+        }
+    }
+
+    /// Whatever can be done still has to go right: everything is handed out once, resends are known, pushes get the next offsets.
+    pub fn epilogue(&mut self) -> Check {
+        let mut ops = Vec::new();
+        for queue in 0..QUEUES.len() {
+            for lane in 0..LANES.len() {
+                ops.push(Op::Resend { queue, lane });
+            }
+        }
+        let names: Vec<String> = self.model.queues.keys().cloned().collect();
+        for (tag, name) in (1u64 << 40..).zip(names) {
+            let queue = QUEUES.iter().position(|other| *other == name).unwrap_or(0);
+            let ids: Vec<_> = self.model.queues[&name].ids.keys().cloned().collect();
+            for (lane, id) in ids.into_iter().take(3) {
+                let lane = LANES.iter().position(|other| *other == lane).unwrap_or(0);
+                let items = vec![Item { tag, size: 10, key: 'a', id: Some(id) }];
+                if self.model.queues[&name].retention_s == 0 {
+                    ops.push(Op::Push { queue, lane, items, is_numbered: false });
+                }
+            }
+            for lane in 0..LANES.len() {
+                let items = vec![Item { tag: tag + 1 + lane as u64, size: 20, key: 'b', id: None }];
+                ops.push(Op::Push { queue, lane, items, is_numbered: lane == 0 });
+            }
+            for group in 0..GROUPS.len() {
+                for _ in 0..2 * LANES.len() {
+                    ops.push(Op::Pop { queue, lane: None, group, max: 1000, partitions: 1, lease_ms: None, auto_ack: true });
+                }
+            }
+        }
+        for op in &ops {
+            match self.step(op)? {
+                Step::Done => {}
+                Step::Failed(_, error) => return Err(format!("{op:?} after recovery: {error}")),
+            }
+        }
+        self.check()
+    }
+}
+
+pub enum Stop {
+    Wrong(String),
+    Failed(Candidates, Error),
+}
+
+fn cut() -> Error {
+    Error::new(ErrorCode::Io, "the power is off")
+}
+
+fn right(condition: bool, text: impl FnOnce() -> String) -> Result<(), Stop> {
+    if condition { Ok(()) } else { Err(Stop::Wrong(text())) }
+}
+
+fn permutations<'a>(lanes: &[&'a str]) -> Vec<Vec<&'a str>> {
+    if lanes.len() <= 1 {
+        return vec![lanes.to_vec()];
+    }
+    let mut all = Vec::new();
+    for (at, &first) in lanes.iter().enumerate() {
+        let rest: Vec<&str> = lanes.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, &lane)| lane).collect();
+        all.extend(permutations(&rest).into_iter().map(|mut order| {
+            order.insert(0, first);
+            order
+        }));
+    }
+    all
+}
+
+fn outcome_of(outcome: &AckOutcome) -> Outcome {
+    match outcome {
+        AckOutcome { refused: Some(_), .. } => Outcome::Refused,
+        AckOutcome { is_noop: true, .. } => Outcome::Noop,
+        AckOutcome { is_dead_letter: true, .. } => Outcome::Dead,
+        _ => Outcome::Applied,
+    }
+}
+
+fn items_of(style: AckStyle, outstanding: &[u64], end: u64) -> Vec<(u64, AckVerb, u64)> {
+    let all = |verb: AckVerb| outstanding.iter().map(|&offset| (offset, verb, 0)).collect::<Vec<_>>();
+    let (first, last) = (outstanding[0], outstanding[outstanding.len() - 1]);
+    match style {
+        AckStyle::All | AckStyle::Stale => all(AckVerb::Completed),
+        AckStyle::First => vec![(first, AckVerb::Completed, 0)],
+        AckStyle::Fail => vec![(first, AckVerb::Failed, 0)],
+        AckStyle::Retry => vec![(first, AckVerb::Retry, 0)],
+        AckStyle::RetryLater => vec![(last, AckVerb::Retry, 3_000)],
+        AckStyle::RejectLast => vec![(last, AckVerb::Reject, 0)],
+        AckStyle::Beyond => {
+            vec![(end, AckVerb::Completed, 0), (end + 1000, AckVerb::Failed, 0), (u64::MAX, AckVerb::Completed, 0)]
+        }
+        AckStyle::Mixed(seed) => {
+            let mut random = Random::new(seed);
+            let verbs = [AckVerb::Completed, AckVerb::Completed, AckVerb::Failed, AckVerb::Retry, AckVerb::Reject];
+            let mut items = all(AckVerb::Completed);
+            items.retain(|_| random.chance(2, 3));
+            items.iter_mut().for_each(|item| item.1 = verbs[random.index(verbs.len())]);
+            items
+        }
+    }
+}
+
+fn ack_request(held: &Held, lease: &str, items: &[(u64, AckVerb, u64)]) -> AckRequest {
+    AckRequest {
+        queue: QUEUES[held.queue].to_owned(),
+        partition_id: held.partition_id,
+        group: (held.group > 0).then(|| GROUPS[held.group].to_owned()),
+        lease_id: lease.to_owned(),
+        items: items
+            .iter()
+            .map(|&(offset, verb, delay_ms)| AckItem { target: AckTarget::Offset(offset), verb, reason: String::new(), delay_ms })
+            .collect(),
+    }
+}
+
+fn request(queue: &str, lane: &str, items: &[Item], producer: Option<(u64, u32, u32)>) -> PushRequest {
+    PushRequest {
+        queue: queue.to_owned(),
+        partition: lane.to_owned(),
+        items: PushItem::Messages(items.iter().map(message_of).collect()),
+        producer,
+    }
+}
+
+fn message_of(item: &Item) -> Message {
+    let mut attributes = Attributes::new();
+    attributes.insert("k", item.key.to_string()).expect("a short attribute");
+    Message { transaction_id: item.id.clone(), attributes, ..Message::new(payload(item)) }
+}
+
+pub fn messages_of(claim: &Claim) -> Vec<StoredMessage> {
+    let mut messages = Vec::new();
+    for slice in &claim.batches {
+        match slice {
+            BatchSlice::Whole(bytes) => messages.extend(
+                StoredBatch::parse(bytes.clone()).and_then(|batch| batch.messages()).expect("a handed out batch decodes"),
+            ),
+            BatchSlice::Messages(found) => messages.extend(found.iter().cloned()),
+        }
+    }
+    messages
+}
+
+/// Makes up operations.
+pub struct Maker {
+    pub random: Random,
+    tag: u64,
+    /// Bytes of a message at most.
+    pub size_max: u64,
+}
+
+impl Maker {
+    pub fn new(seed: u64, size_max: u64) -> Self {
+        Self { random: Random::new(seed), tag: 0, size_max }
+    }
+
+    pub fn item(&mut self, has_id: bool) -> Item {
+        self.tag += 1;
+        let size = self.random.below(self.size_max) as usize;
+        let key = if self.random.chance(1, 2) { 'a' } else { 'b' };
+        let id = has_id.then(|| format!("id{}", self.random.below(6)));
+        Item { tag: self.tag, size, key, id }
+    }
+
+    pub fn op(&mut self) -> Op {
+        let queue = usize::from(self.random.chance(1, 3));
+        let lane = self.random.index(LANES.len());
+        let group = self.random.index(GROUPS.len());
+        let choice = self.random.number();
+        let some_lane = self.random.chance(1, 3).then_some(lane);
+        match self.random.below(100) {
+            0..=24 => {
+                let count = 1 + self.random.index(4);
+                // Only queue b has retention, and there ids are forgotten with their segment.
+                let has_ids = queue == 0 && self.random.chance(1, 4);
+                let items = (0..count).map(|_| self.item(has_ids)).collect();
+                Op::Push { queue, lane, items, is_numbered: self.random.chance(1, 3) }
+            }
+            25..=26 => Op::Resend { queue, lane },
+            27..=46 => Op::Pop {
+                queue,
+                lane: some_lane,
+                group,
+                max: 1 + self.random.below(6) as u32,
+                partitions: 1 + self.random.below(3) as u32,
+                lease_ms: self.random.chance(1, 3).then_some(1_500),
+                auto_ack: self.random.chance(1, 6),
+            },
+            47..=64 => {
+                let style = match self.random.below(12) {
+                    0..=2 => AckStyle::All,
+                    3 => AckStyle::First,
+                    4..=5 => AckStyle::Fail,
+                    6 => AckStyle::Retry,
+                    7 => AckStyle::RetryLater,
+                    8 => AckStyle::RejectLast,
+                    9 => AckStyle::Stale,
+                    10 => AckStyle::Beyond,
+                    _ => AckStyle::Mixed(self.random.number()),
+                };
+                Op::Ack { choice, style }
+            }
+            65..=66 => {
+                let verbs = [AckVerb::Completed, AckVerb::Completed, AckVerb::Failed, AckVerb::Reject];
+                let verb = verbs[self.random.index(4)];
+                Op::Unfenced { queue, lane, group, choice, verb }
+            }
+            67 => Op::Extend { choice },
+            68..=69 => Op::Release { choice },
+            70..=75 => {
+                let count = self.random.index(4);
+                let pushes = (0..count)
+                    .map(|_| {
+                        let queue = self.random.index(QUEUES.len());
+                        let has_id = queue == 0 && self.random.chance(1, 3);
+                        (queue, self.random.index(LANES.len()), self.item(has_id))
+                    })
+                    .collect();
+                let acks = (0..self.random.below(3)).map(|_| self.random.number()).collect();
+                Op::Transact { pushes, acks }
+            }
+            76..=79 => {
+                let target = match self.random.below(5) {
+                    0 => Target::Beginning,
+                    1 => Target::End,
+                    2 | 3 => Target::Back(self.random.below(5)),
+                    _ => Target::Offset(self.random.below(20)),
+                };
+                Op::Seek { queue, group, lane: some_lane, target }
+            }
+            80..=82 => {
+                let filter = self.random.chance(1, 2).then_some('b');
+                Op::Declare { queue, group, filter, is_earlier: self.random.chance(1, 2) }
+            }
+            83..=86 => {
+                let change = match self.random.below(8) {
+                    0 => Change::Filter(Some('a')),
+                    1 => Change::Filter(None),
+                    2 => Change::Enable(false),
+                    3 | 4 => Change::Enable(true),
+                    5 => Change::Pause(self.random.chance(1, 2)),
+                    6 => Change::Pause(false),
+                    _ => Change::Limit(self.random.chance(1, 2).then_some(2)),
+                };
+                Op::Update { queue, group, change }
+            }
+            87 => Op::Remove { queue, group },
+            88..=89 => Op::Create { queue, has_retention: queue == 1 },
+            90 => Op::Settings { queue, lease_s: 20 + self.random.below(30) as u32 },
+            91 => Op::Delete { queue },
+            92 => Op::Replay { queue },
+            93 => Op::DropLetter { queue },
+            94..=96 => Op::Pass { is_long: self.random.chance(1, 3) },
+            97..=98 => Op::Restart,
+            _ => Op::Kill,
+        }
+    }
+}
