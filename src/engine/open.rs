@@ -101,6 +101,7 @@ impl Engine {
             }
             Err(error) => return Err(error),
         };
+        check_formats(&dir)?;
         report.was_clean = before.is_none_or(|before| before.is_clean);
         let number = before.map_or(0, |before| before.number) + 1;
         let has_lost_power = before.is_some_and(|before| !before.is_clean && before.boot_id != boot_id());
@@ -228,6 +229,25 @@ impl RecoveryReport {
     fn finding(&mut self, is_loss: bool, queue: Option<&str>, text: String) {
         self.findings.push(Finding { is_loss, queue: queue.map(str::to_owned), text });
     }
+}
+
+/// Refuses the directory if any queue is of a newer format, before anything in it is changed. A queue that cannot be read is left for
+/// its opening to report.
+fn check_formats(dir: &Arc<dyn Dir>) -> Result<()> {
+    for entry in dir.list()?.iter().filter(|entry| entry.is_directory) {
+        let Some(incarnation) = names::parse_queue_dir(&entry.name) else { continue };
+        let Ok(queue) = dir.dir(&entry.name) else { continue };
+        let table = Table::check_format(queue.as_ref(), names::TABLE, incarnation).map_err(Error::from);
+        let log = log::check_format(queue.as_ref(), incarnation).map_err(Error::from);
+        for checked in [table, log] {
+            if let Err(error) = checked
+                && error.code == ErrorCode::NewerFormat
+            {
+                return Err(Error::new(error.code, format!("{}: {}", entry.name, error.text)));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Incarnations of the queues in a data directory. What a crash left of queues being made or deleted is removed.

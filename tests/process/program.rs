@@ -192,6 +192,13 @@ impl Program {
         assert!(status.success(), "{status}: {}", std::fs::read_to_string(launch.words_file()).unwrap());
     }
 
+    /// Stops with SIGTERM, which may say that not everything could be written.
+    pub fn stop_any(self) {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert!(status.code().is_some(), "{status}");
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.0.try_wait().unwrap().is_none()
     }
@@ -203,18 +210,19 @@ impl Program {
 
     /// Memory that is not pages of files, in bytes.
     pub fn anonymous_bytes(&self) -> u64 {
-        self.status_bytes("RssAnon:")
+        anonymous_bytes_of(self.pid())
     }
 
     pub fn pid(&self) -> u32 {
         self.child.0.id()
     }
+}
 
-    fn status_bytes(&self, key: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with(key)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
-    }
+/// The same of any process.
+pub fn anonymous_bytes_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
 /// A port that no outgoing connection is given by the system, so that a server can come back to it: one that clients dial while
