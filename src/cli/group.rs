@@ -144,7 +144,7 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
             let start = from.map(|from| parse_start(&from, Now::read().wall_us)).transpose()?;
             let declaration = GroupDeclaration { filter, is_disabled: disabled, delivery_limit, display_name, start, shared };
             let group = client.declare_group(&name.queue, &name.group, declaration).await?;
-            if group.judges_earlier {
+            if group.judges_earlier && start.is_some() {
                 eprintln!("messages stored before now are judged by this filter");
             }
             output.object(&view::group(&group))

@@ -16,6 +16,7 @@ mod explain;
 mod gateway;
 mod group;
 mod message;
+mod offline;
 mod pop;
 mod push;
 mod queue;
@@ -101,6 +102,10 @@ enum Command {
     /// Try filters
     #[command(subcommand)]
     Filter(explain::FilterCommand),
+    /// Look into the files of a data directory, with or without its server
+    Inspect(offline::InspectArguments),
+    /// Check all files of a data directory, with or without its server; exit code 2 if something is lost
+    Verify(offline::VerifyArguments),
     /// Counters of the server
     Stats,
     /// Measure the way to the server and back
@@ -186,6 +191,8 @@ async fn command(command: Command, context: Context) -> Result<u8> {
         Command::Message(command) => message::run(command, context).await?,
         Command::Trace(command) => trace::run(command, context).await?,
         Command::Filter(command) => return explain::run(command, context).await,
+        Command::Inspect(arguments) => offline::inspect(arguments, context)?,
+        Command::Verify(arguments) => return offline::verify(arguments, context),
         Command::Stats => stats::stats(context).await?,
         Command::Ping(arguments) => stats::ping(arguments, context).await?,
         Command::Config(command) => config_command::run(&command, context)?,

@@ -88,7 +88,7 @@ impl PushArguments {
 /// Pushes a few messages and shows what became of each.
 async fn push_entries(queue: &str, partition: &str, entries: Vec<Entry>, mut context: Context) -> Result<()> {
     let client = context.connect().await?;
-    let producer = client.producer(queue).build();
+    let producer = client.producer(queue).delivery_timeout(context.config.duration("request_timeout")?).build();
     let mut receipts = Vec::new();
     for Entry { partition: lane, message } in entries {
         let partition = lane.unwrap_or_else(|| partition.to_owned());
@@ -114,7 +114,8 @@ async fn push_entries(queue: &str, partition: &str, entries: Vec<Entry>, mut con
 /// Pushes lines as they come and shows how many.
 async fn push_lines(queue: &str, partition: &str, lines: Lines, parser: Parser, mut context: Context) -> Result<()> {
     let client = context.connect().await?;
-    let producer = client.producer(queue).linger(LINGER).build();
+    let delivery_timeout = context.config.duration("request_timeout")?;
+    let producer = client.producer(queue).linger(LINGER).delivery_timeout(delivery_timeout).build();
     let progress = progress_bar(lines.length);
     let start = Instant::now();
     let mut summary = Summary::default();

@@ -1,12 +1,13 @@
 //! Checkpoints: the state of a queue in its table and cursor files, so that a start replays little of the log.
 //!
-//! Order: what other queues keep in this log is made safe there first; the log is synced; cursor files are written and synced; the
-//! table gets one block that names the log address. Only then may the log before it be let go.
+//! Order: the log is synced; the logs of queues for which it holds parts of transactions are synced, which have those parts, too;
+//! cursor files are written and synced; the table gets one block that names the log address. Only then may the log before it be let
+//! go. So each queue's checkpoint needs no other queue's: two that decide for each other cannot wait in a circle.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::format::control::{ControlOp, key};
+use crate::format::control::{ControlOp, JumpRecord, key};
 use crate::format::names;
 use crate::model::{Error, ErrorCode, Now};
 use crate::record::{GroupId, PartitionId};
@@ -16,7 +17,7 @@ use crate::storage::table::{Entry, Key, Table};
 
 use super::group::Slot;
 use super::queue::{Committer, Queue};
-use super::state::State;
+use super::state::{State, halves};
 use super::{Engine, Result};
 
 /// Cursor files of one queue at most; cursors beyond live in the table. Files are for lanes with work left: an idle lane keeps none.
@@ -51,7 +52,7 @@ impl Checkpointer {
         self.table.file_bytes() > self.table_base * 2 + GROWTH_MIN
     }
 
-    /// Writes the table anew. The state is that of the moment in which the checkpoint was collected.
+    /// Writes the table anew. The state is that of the moment in which the checkpoint was collected: a later one would be replayed onto.
     fn rewrite(&mut self, at: u64, mut entries: Vec<(Key, Vec<u8>)>) -> Result<()> {
         for (key, value) in &mut entries {
             if key.kind == key::CURSOR && self.cursor_files.contains(&(key.a, key.b)) {
@@ -74,97 +75,55 @@ impl Committer {
 }
 
 impl Engine {
-    /// Takes a checkpoint of a queue. What other queues keep in its log is made safe with them first.
-    pub(super) fn checkpoint(&self, queue: &Arc<Queue>, _now: Now) -> Result<()> {
-        let mut safe = BTreeSet::new();
-        loop {
-            self.make_foreign_safe(queue, &mut safe)?;
-            // A transaction that was decided meanwhile has to be made safe, too, before the log may be let go.
-            if write_checkpoint(queue, &safe)? {
-                break;
-            }
-        }
-        // The log of this queue tells nobody any more to do these again.
-        for owed in safe {
-            if let Some(other) = self.queue_by_incarnation(owed.incarnation) {
-                other.state().forget_applied(queue.incarnation, owed.transaction);
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes safe with their own queues what those keep in the log of this one, so that it can be let go.
-    pub(super) fn make_foreign_safe(&self, queue: &Arc<Queue>, safe: &mut BTreeSet<Owed>) -> Result<()> {
-        let owed: Vec<Owed> = queue.committer().foreign.iter().filter(|owed| !safe.contains(owed)).copied().collect();
-        let incarnations: BTreeSet<u64> = owed.iter().map(|owed| owed.incarnation).collect();
-        for incarnation in incarnations {
-            if let Some(other) = self.queue_by_incarnation(incarnation) {
-                write_cursors(&other)?;
-            }
-        }
-        safe.extend(owed);
-        Ok(())
+    /// Takes a checkpoint of a queue. What its log holds for other queues is on the disk in their own logs before.
+    pub(super) fn checkpoint(&self, queue: &Arc<Queue>, now: Now) -> Result<()> {
+        self.finish_owed(queue, now)?;
+        write_checkpoint(queue, |others| {
+            let others = others.iter().filter_map(|&incarnation| self.queue_by_incarnation(incarnation));
+            others.into_iter().try_for_each(|other| other.sync_log())
+        })
     }
 }
 
-/// Part of a transaction that stands in the log of the queue that decided it and belongs to another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Owed {
-    /// The queue that it belongs to.
-    pub incarnation: u64,
-    pub transaction: u64,
+/// Keeps offsets from being given out twice, also if the next checkpoint never comes. Where a start begins to replay stays.
+pub(super) fn write_jump(queue: &Queue, jump: JumpRecord) -> Result<()> {
+    let table = &mut queue.checkpointer().table;
+    let value = encoded(&ControlOp::Jump(jump));
+    let entry = Entry { key: Key { kind: key::JUMP, a: 0, b: 0 }, value: Some(&value) };
+    Ok(table.append(table.lsn(), [entry])?)
 }
 
-/// Writes the checkpoint of a queue, if all that other queues keep in its log is `safe`; whether it is. Commits go on meanwhile, but for
-/// the moment in which the state is collected.
-fn write_checkpoint(queue: &Queue, safe: &BTreeSet<Owed>) -> Result<bool> {
+/// Writes the checkpoint of a queue, after `sync_others` made the logs of these queues durable. Commits go on meanwhile, but for the
+/// moment in which the state is collected.
+fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> Result<()>) -> Result<()> {
     let mut checkpointer = queue.checkpointer();
     let is_grown = checkpointer.is_grown();
-    let (at, bytes, collected, whole) = {
+    let (at, bytes, foreign, collected, whole) = {
         let mut committer = queue.committer();
-        if !committer.foreign.iter().all(|owed| safe.contains(owed)) {
-            return Ok(false);
-        }
-        if committer.is_redo_due {
-            let text = format!("a transaction of queue {:?} waits for the next start to be finished", queue.name);
-            return Err(Error::new(ErrorCode::Internal, text));
+        if !committer.owed.is_empty() {
+            // Decided a moment ago: the log that a start would finish it from must stay.
+            let text = format!("queue {:?} owes other queues parts of transactions", queue.name);
+            return Err(Error::new(ErrorCode::Busy, text));
         }
         committer.writer.sync()?;
         committer.unsynced_since_us = None;
         let at = committer.writer.end();
         committer.checkpoint_segment = crate::format::lsn_segment(at);
         let bytes = std::mem::take(&mut committer.bytes_since_checkpoint);
+        let foreign = std::mem::take(&mut committer.foreign);
         let mut state = queue.state();
-        (at, bytes, Collected::take(&mut state), is_grown.then(|| all_entries(&state, &BTreeSet::new())))
+        let whole = is_grown.then(|| all_entries(&state, &BTreeSet::new()));
+        (at, bytes, foreign, Collected::take(&mut state), whole)
     };
-    let written = collected.write(queue, &mut checkpointer, at).and_then(|()| match whole {
+    let written = sync_others(&foreign).and_then(|()| collected.write(queue, &mut checkpointer, at)).and_then(|()| match whole {
         Some(entries) => checkpointer.rewrite(at, entries),
         None => Ok(()),
     });
-    match written {
-        Ok(()) => queue.committer().foreign.retain(|owed| !safe.contains(owed)),
-        Err(error) => {
-            queue.committer().bytes_since_checkpoint += bytes.max(1);
-            collected.put_back(&mut queue.state());
-            return Err(error);
-        }
-    }
-    Ok(true)
-}
-
-/// Makes safe what a transaction that another queue decided can change in a queue without a record in its own log: cursors and dead
-/// letters. Its log stays as it is, and so does what other queues keep in it, so that two queues may depend on each other.
-fn write_cursors(queue: &Queue) -> Result<()> {
-    let mut checkpointer = queue.checkpointer();
-    let collected = {
-        let mut committer = queue.committer();
-        // What it did write to its own log for the transaction.
-        committer.writer.sync()?;
-        Collected::take_cursors(&mut queue.state())
-    };
-    let at = checkpointer.table.lsn();
-    let written = collected.write(queue, &mut checkpointer, at);
     if written.is_err() {
+        let mut committer = queue.committer();
+        committer.bytes_since_checkpoint += bytes.max(1);
+        committer.foreign.extend(foreign);
+        drop(committer);
         collected.put_back(&mut queue.state());
     }
     written
@@ -194,18 +153,6 @@ impl Collected {
             entries.push((Key { kind: key::SENDER, a: partition, b: folded }, operations.map(|all| encoded_all(&all))));
             senders.push((partition, folded));
         }
-        let collected = Self::take_cursors(state);
-        entries.extend(collected.entries);
-        Self { entries, partitions, senders, ..collected }
-    }
-
-    /// Cursors and dead letters alone, which may change without a record in the queue's own log; and groups, since a cursor counts for
-    /// nothing where its group is not known.
-    fn take_cursors(state: &mut State) -> Self {
-        let keys: Vec<Key> =
-            state.dirty.keys().filter(|key| matches!(key.kind, key::DEAD_LETTER | key::GROUP)).copied().collect();
-        let mut entries: Vec<(Key, Option<Vec<u8>>)> =
-            keys.into_iter().filter_map(|key| Some((key, state.dirty.remove(&key)?))).collect();
         let mut cursors = Vec::new();
         let State { groups, partitions: known, .. } = state;
         for (&id, group) in groups.iter_mut() {
@@ -226,7 +173,7 @@ impl Collected {
             }
         }
         let groups = groups.keys().copied().collect();
-        Self { entries, partitions: Vec::new(), cursors, groups, senders: Vec::new() }
+        Self { entries, partitions, cursors, groups, senders }
     }
 
     fn write(&self, queue: &Queue, checkpointer: &mut Checkpointer, at: u64) -> Result<()> {
@@ -320,9 +267,9 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
             entries.push((Key { kind: key::GAP, a: partition, b: number }, encoded(&operation)));
         }
     }
-    for &(coordinator, transaction) in state.applied.keys() {
+    for (&coordinator, &transaction) in &state.applied {
         let operation = ControlOp::Applied { coordinator, transaction };
-        entries.push((super::state::applied_key(coordinator, transaction), encoded(&operation)));
+        entries.push((halves(key::APPLIED, coordinator), encoded(&operation)));
     }
     for (partition, folded, operations) in state.producers.all() {
         entries.push((Key { kind: key::SENDER, a: partition, b: folded }, encoded_all(&operations)));

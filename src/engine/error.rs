@@ -31,6 +31,7 @@ impl From<TableError> for Error {
     fn from(error: TableError) -> Self {
         match error {
             TableError::Disk(error) => error.into(),
+            TableError::NewerFormat { .. } => Self::new(ErrorCode::NewerFormat, error.to_string()),
             other => Self::new(ErrorCode::BadDirectory, other.to_string()),
         }
     }

@@ -179,7 +179,8 @@ impl Engine {
             .into_iter()
             .map(|(info, view, is_past, lease_expires_at_us)| {
                 let range = (offset, offset + 1);
-                let is_taken = count_taken(&queue.log, &self.shared.cache, partition, &view, range, &OffsetSet::default(), hint)? > 0;
+                let is_taken =
+                    count_taken(&queue.log, &self.shared.cache, partition, &view, range, &OffsetSet::default(), hint)? > 0;
                 let is_consumed = is_past || !is_taken;
                 Ok(MessageProgress { name: info.name, is_consumed, is_taken, lease_expires_at_us })
             })

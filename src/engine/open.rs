@@ -2,7 +2,7 @@
 //!
 //! One queue that cannot be opened does not keep the others from being served; its directory is left as it is and named in the report.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, RwLock};
@@ -12,22 +12,22 @@ use crate::format::control::{ControlOp, JumpRecord, key};
 use crate::format::{Lsn, lsn_segment, names};
 use crate::model::{Durability, Error, ErrorCode, Now};
 use crate::record::{GroupId, PartitionId, RecordKind, StoredBatch};
-use crate::storage::disk::{Dir, RealDir};
+use crate::storage::disk::{Dir, DiskErrorKind, RealDir};
 use crate::storage::lock::DirectoryLock;
 use crate::storage::log::scan::Record;
-use crate::storage::log::{self, LogFinding, OpenLog};
+use crate::storage::log::{self, LogError, LogFinding, OpenLog};
 use crate::storage::slots::{SlotIdentity, Slots};
 use crate::storage::table::{Entry, Key, Table};
 
 use super::cache::BatchCache;
-use super::checkpoint::Owed;
 use super::leases::Common;
 use super::producers::Past;
 use super::queue::Queue;
 use super::start::{START_FILE, StartRecord, boot_id, is_our_file};
-use super::state::{State, applied_key};
+use super::state::State;
 use super::threads::Scheduler;
 use super::timer::Timing;
+use super::transaction::Owed;
 use super::{Engine, EngineOptions, Result, Shared};
 
 /// What opening found; `serve`, `verify` and tests share it.
@@ -70,20 +70,8 @@ struct Context {
 /// A queue that was opened, and what it owes to others.
 struct Opened {
     queue: Arc<Queue>,
-    /// Operations on other queues.
-    foreign: Vec<Foreign>,
-    /// Pushes into other queues: (transaction, target, push).
-    redo: Vec<(u64, u64, Vec<u8>)>,
-    /// Damage may hide offsets that were given: see [`jump_after`].
-    has_jumped: bool,
-}
-
-/// An operation on another queue.
-struct Foreign {
-    incarnation: u64,
-    operation: ControlOp,
-    /// The transaction that it is part of, if that queue has a record of having applied it.
-    transaction: Option<u64>,
+    /// Parts of transactions that this queue's log decided for others, which may have them.
+    owed: VecDeque<Owed>,
 }
 
 impl Engine {
@@ -113,6 +101,7 @@ impl Engine {
             }
             Err(error) => return Err(error),
         };
+        check_formats(&dir)?;
         report.was_clean = before.is_none_or(|before| before.is_clean);
         let number = before.map_or(0, |before| before.number) + 1;
         let has_lost_power = before.is_some_and(|before| !before.is_clean && before.boot_id != boot_id());
@@ -139,7 +128,7 @@ impl Engine {
             let queue = &found.queue;
             let known: Option<&Arc<Queue>> = queues.get(&queue.name);
             if let Some(known) = known {
-                // The older one was deleted, or was not made whole, and could not be taken out of the way; nobody was told that it is there.
+                // The older one was deleted, or was not made whole, and could not be taken out of the way then.
                 report.finding(
                     true,
                     Some(&queue.name),
@@ -175,50 +164,30 @@ impl Engine {
                 _lock: lock,
             }),
         };
-        engine.finish_transactions(opened, now, &mut report)?;
+        engine.finish_transactions(opened, now, &mut report);
         Ok((engine, report))
     }
 
-    /// Cursors that stand in other queues' logs are handed to their queues, and pushes that a decided transaction still owes are done.
-    fn finish_transactions(&self, opened: Vec<Opened>, now: Now, report: &mut RecoveryReport) -> Result<()> {
-        for found in opened.iter().filter(|found| found.has_jumped) {
-            // The jump must outlive this run before an offset is given out.
-            found.queue.run(now, |stage| {
-                stage.plan.operations.extend(stage.state.jump.map(ControlOp::Jump));
-                Ok(())
-            })?;
-        }
-        for found in &opened {
-            // Dead letters wait for the look whether their queue has them already.
-            for Foreign { incarnation, operation, transaction } in &found.foreign {
-                let Some(target) = self.queue_by_incarnation(*incarnation) else { continue };
-                let owed = Owed { incarnation: *incarnation, transaction: transaction.unwrap_or(0) };
-                found.queue.committer().foreign.push(owed);
-                if !matches!(operation, ControlOp::DeadLetter { .. }) {
-                    target.apply_recovered(operation);
+    /// Does the parts of decided transactions that their queues do not have. What cannot be written now (the disk may be full) stays
+    /// owed; its cursors are visible all the same.
+    fn finish_transactions(&self, opened: Vec<Opened>, now: Now, report: &mut RecoveryReport) {
+        for Opened { queue, mut owed } in opened {
+            owed.retain(|part| self.queue_by_incarnation(part.target).is_some_and(|target| !target.has_part(&queue, part)));
+            if owed.is_empty() {
+                continue;
+            }
+            let text = format!("{} parts of transactions that were decided before the stop are done now", owed.len());
+            report.finding(false, Some(&queue.name), text);
+            for part in &owed {
+                if let Some(target) = self.queue_by_incarnation(part.target) {
+                    part.operations.iter().for_each(|operation| target.apply_recovered(operation));
                 }
             }
-        }
-        for found in &opened {
-            for (transaction, incarnation, push) in &found.redo {
-                let Some(target) = self.queue_by_incarnation(*incarnation) else { continue };
-                let owed = Owed { incarnation: *incarnation, transaction: *transaction };
-                found.queue.committer().foreign.push(owed);
-                let of_it =
-                    |foreign: &&Foreign| foreign.incarnation == *incarnation && foreign.transaction == Some(*transaction);
-                let letters = found.foreign.iter().filter(of_it).map(|foreign| foreign.operation.clone());
-                let letters = letters.filter(|operation| matches!(operation, ControlOp::DeadLetter { .. })).collect();
-                let is_done = self.redo_push(found.queue.incarnation, *transaction, &target, push, letters, now)?;
-                if is_done {
-                    let text = format!("transaction {transaction} was decided before the stop; its part here was done now");
-                    report.finding(false, Some(&target.name), text);
-                }
+            queue.committer().owed = owed;
+            if let Err(error) = self.finish_owed(&queue, now) {
+                report.finding(false, Some(&queue.name), format!("not all of them can be written yet: {}", error.text));
             }
         }
-        for found in opened.iter().filter(|found| found.has_jumped) {
-            self.checkpoint(&found.queue, now)?;
-        }
-        Ok(())
     }
 
     /// Checkpoints, marks the directory clean and refuses everything afterwards. Threads end first.
@@ -270,6 +239,25 @@ impl RecoveryReport {
     }
 }
 
+/// Refuses the directory if any queue is of a newer format, before anything in it is changed. A queue that cannot be read is left for
+/// its opening to report.
+fn check_formats(dir: &Arc<dyn Dir>) -> Result<()> {
+    for entry in dir.list()?.iter().filter(|entry| entry.is_directory) {
+        let Some(incarnation) = names::parse_queue_dir(&entry.name) else { continue };
+        let Ok(queue) = dir.dir(&entry.name) else { continue };
+        let table = Table::check_format(queue.as_ref(), names::TABLE, incarnation).map_err(Error::from);
+        let log = log::check_format(queue.as_ref(), incarnation).map_err(Error::from);
+        for checked in [table, log] {
+            if let Err(error) = checked
+                && error.code == ErrorCode::NewerFormat
+            {
+                return Err(Error::new(error.code, format!("{}: {}", entry.name, error.text)));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Incarnations of the queues in a data directory. What a crash left of queues being made or deleted is removed.
 fn list_queues(dir: &Arc<dyn Dir>, report: &mut RecoveryReport) -> Result<Vec<u64>> {
     let mut incarnations = Vec::new();
@@ -317,28 +305,35 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         segment_bytes_max: state.settings.segment_bytes_max,
         now_us: context.now.wall_us,
     };
-    let mut replay = Replay { state: &mut state, foreign: Vec::new(), redo: Vec::new(), undecodable: 0 };
+    let mut replay = Replay { state: &mut state, owed: VecDeque::new(), undecodable: 0 };
     let mut recovery = log::open(&dir, &options, &mut |record| replay.record(record))?;
-    let Replay { foreign, redo, undecodable, .. } = replay;
+    let Replay { owed, undecodable, .. } = replay;
     if undecodable > 0 {
         report.finding(true, Some(&name), format!("{undecodable} records do not decode"));
     }
     report.records_replayed += recovery.replayed;
-    let mut jump = jump_after(&recovery.findings, table.lsn());
+    let mut jump = jump_after(&recovery.findings, &recovery.writer, table.lsn());
     if context.has_lost_power && state.settings.durability != Durability::Sync {
         // Offsets that were told before they were durable may be gone with their messages; they are not given again.
-        jump = jump.saturating_add(1 << 32);
+        let known = jump.get_or_insert(JumpRecord { segment: lsn_segment(recovery.writer.end()), offsets: 0 });
+        known.offsets = known.offsets.saturating_add(1 << 32);
     }
     for finding in &recovery.findings {
         report.finding(finding.is_loss(), Some(&name), finding.to_string());
     }
-    if jump > 0 {
-        // Partitions jump once: until they have messages in a segment behind this one.
-        let segment = lsn_segment(recovery.writer.end());
-        recovery.writer.roll_away(table.lsn(), state.settings.segment_bytes_max, context.now.wall_us)?;
+    let jump = jump.map(|jump| {
         let known = state.jump.unwrap_or_default();
-        let offsets = known.offsets.saturating_add(jump).min(JUMP_MAX);
-        state.apply(&ControlOp::Jump(JumpRecord { segment: segment.max(known.segment), offsets }), true);
+        let offsets = known.offsets.saturating_add(jump.offsets);
+        JumpRecord { segment: jump.segment.max(known.segment), offsets }
+    });
+    if let Some(jump) = jump {
+        // Partitions jump once: until they have messages in a segment behind this one.
+        match recovery.writer.roll_away(table.lsn(), state.settings.segment_bytes_max, context.now.wall_us) {
+            // They jump more often then.
+            Err(LogError::Disk(error)) if error.kind == DiskErrorKind::Full => {}
+            outcome => outcome?,
+        }
+        state.apply(&ControlOp::Jump(jump), true);
     }
     state.note_activity();
     state.newest_at_us = state.partitions.iter_from(0).map(|(_, partition)| partition.newest_at_us).max().unwrap_or(0);
@@ -349,7 +344,11 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         table.rewrite(at, live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
     }
     let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(&context.common), cursor_files);
-    Ok(Opened { queue: Arc::new(queue), foreign, redo, has_jumped: jump > 0 })
+    if let Some(jump) = jump {
+        // The jump must outlive this run before an offset is given out.
+        super::checkpoint::write_jump(&queue, jump)?;
+    }
+    Ok(Opened { queue: Arc::new(queue), owed })
 }
 
 /// Applies an entry of the table; the last one of a key counts, so they are applied in the order of the file. Whether it decodes.
@@ -372,9 +371,6 @@ fn apply_entry(state: &mut State, cursor_files: &mut BTreeSet<(GroupId, Partitio
         (key::DEAD_LETTER, None) => state.apply(&ControlOp::DeadLetterRemoved(id), false),
         (key::TRACE, None) => {
             state.traces.remove(&id);
-        }
-        (key::APPLIED, None) => {
-            state.applied.retain(|&(coordinator, transaction), ()| applied_key(coordinator, transaction) != entry.key);
         }
         // A cursor that moved to its file, or whose group is gone.
         (_, None) => {}
@@ -422,8 +418,7 @@ fn read_cursor_files(
 /// Applies the records behind the checkpoint.
 struct Replay<'a> {
     state: &'a mut State,
-    foreign: Vec<Foreign>,
-    redo: Vec<(u64, u64, Vec<u8>)>,
+    owed: VecDeque<Owed>,
     undecodable: u64,
 }
 
@@ -432,30 +427,27 @@ impl Replay<'_> {
         match record.header.kind {
             RecordKind::Batch => self.batch(record),
             RecordKind::Control => match ControlOp::decode_all(&record.body()) {
-                Ok(operations) => {
-                    let first = self.foreign.len();
-                    let redo = self.redo.len();
-                    operations.into_iter().for_each(|operation| self.operation(operation));
-                    // A redo stands in the same record as what else the transaction does in that queue.
-                    for foreign in self.foreign.iter_mut().skip(first) {
-                        let own = self.redo.iter().skip(redo).find(|redo| redo.1 == foreign.incarnation);
-                        foreign.transaction = own.map(|redo| redo.0);
-                    }
-                }
+                Ok(operations) => self.operations(operations),
                 Err(_) => self.undecodable += 1,
             },
             RecordKind::Frontier => {}
         }
     }
 
-    fn operation(&mut self, operation: ControlOp) {
-        match operation {
-            ControlOp::Foreign { incarnation, operation } => match ControlOp::decode(&mut Reader::new(&operation)) {
-                Ok(operation) => self.foreign.push(Foreign { incarnation, operation, transaction: None }),
-                Err(_) => self.undecodable += 1,
-            },
-            ControlOp::Redo { transaction, target, push } => self.redo.push((transaction, target, push)),
-            other => self.state.apply(&other, true),
+    fn operations(&mut self, operations: Vec<ControlOp>) {
+        let mut foreign: HashMap<u64, Vec<ControlOp>> = HashMap::new();
+        for operation in operations {
+            match operation {
+                ControlOp::Foreign { incarnation, operation } => match ControlOp::decode(&mut Reader::new(&operation)) {
+                    Ok(operation) => foreign.entry(incarnation).or_default().push(operation),
+                    Err(_) => self.undecodable += 1,
+                },
+                ControlOp::Redo { transaction, target, push } => {
+                    let operations = foreign.remove(&target).unwrap_or_default();
+                    self.owed.push_back(Owed { transaction, target, operations, push });
+                }
+                other => self.state.apply(&other, true),
+            }
         }
     }
 
@@ -487,12 +479,9 @@ impl Replay<'_> {
     }
 }
 
-/// The farthest that all damage together makes offsets jump.
-const JUMP_MAX: u64 = 1 << 48;
-
 /// How far offsets must jump so that none that the damage may have hidden is given again: no batch is shorter than its header, and
-/// none has more messages than its block has bytes for. 0 without damage.
-fn jump_after(findings: &[LogFinding], checkpoint: Lsn) -> u64 {
+/// none has more messages than its block has bytes for.
+fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn) -> Option<JumpRecord> {
     const MESSAGES_MAX: u64 = (crate::record::BLOCK_BYTES_MAX / 2) as u64;
     let mut offsets = 0u64;
     for finding in findings {
@@ -509,5 +498,5 @@ fn jump_after(findings: &[LogFinding], checkpoint: Lsn) -> u64 {
         let batches = bytes / crate::record::BATCH_HEADER_BYTES as u64 + 1;
         offsets = offsets.saturating_add(batches.saturating_mul(MESSAGES_MAX));
     }
-    offsets.min(JUMP_MAX)
+    (offsets > 0).then(|| JumpRecord { segment: lsn_segment(writer.end()), offsets: offsets.min(1 << 48) })
 }

@@ -357,7 +357,7 @@ fn claim(
     (token, until_us): (LeaseToken, u64),
     now: Now,
 ) -> Outcome {
-    hold_back_delayed(state, candidate, &mut taken, now);
+    let young = hold_back_delayed(state, candidate, &mut taken, now);
     let State { partitions, groups, stats, .. } = state;
     let id = candidate.partition;
     let (Some(group), Some(partition)) = (groups.get_mut(&candidate.group), partitions.get(id)) else {
@@ -373,7 +373,8 @@ fn claim(
     }
     if taken.count == 0 {
         // Nothing here is for the group: the cursor moves over it, and what follows may be.
-        let is_progress = taken.through >= first && taken.through < end;
+        // Unless the first message is only too young: then there is nothing to move over, not even offset 0.
+        let is_progress = taken.through >= first && taken.through < end && young.is_none_or(|young| young > first);
         if is_progress {
             active.delivery.pass_over(OffsetRange { first, last: taken.through });
         }
@@ -418,11 +419,11 @@ fn claim(
     Outcome::Claimed(Box::new(Claimed { claim, count: taken.count, bytes: taken.bytes, messages }))
 }
 
-/// With delayed processing, messages that are too young stay behind.
-fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken, now: Now) {
+/// With delayed processing, messages that are too young stay behind; the offset of the first of them.
+fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken, now: Now) -> Option<Offset> {
     let delay_us = u64::from(state.settings.delayed_processing_s) * 1_000_000;
     if delay_us == 0 {
-        return;
+        return None;
     }
     let mut opens_us = None;
     taken.slices.retain(|slice| {
@@ -443,7 +444,7 @@ fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken
         opens_us.get_or_insert((now.steady_us + due_wall_us.saturating_sub(now.wall_us), first));
         false
     });
-    let Some((time, first)) = opens_us else { return };
+    let (time, first) = opens_us?;
     state.timers.set(time, candidate.group, candidate.partition);
     let young = OffsetRange { first, last: Offset::MAX };
     let count = taken.messages.clear(young);
@@ -452,4 +453,5 @@ fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken
     if taken.count == 0 {
         taken.slices.clear();
     }
+    Some(first)
 }

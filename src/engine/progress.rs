@@ -44,6 +44,7 @@ impl Engine {
         let ids: Vec<_> = queue.state().groups.keys().copied().collect();
         let mut all = Vec::new();
         for id in ids {
+            let mut idle = 0;
             let (info, view, takes_all, glances) = {
                 let state = queue.state();
                 let Some(group) = state.groups.get(&id) else { continue };
@@ -53,12 +54,18 @@ impl Engine {
                     all.push(GroupProgress { group, cursors: 0, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 });
                     continue;
                 }
-                let glances: Vec<_> =
-                    state.partitions.iter_from(0).map(|(id, found)| glance(&state, group, id, found, &queue, now)).collect();
+                // A queue may have a million partitions, most of them read to their end: those are counted and not looked at.
+                let busy = state.partitions.iter_from(0).filter(|&(id, found)| {
+                    let is_idle = !matches!(group.slot(id), Some(Slot::Active(_)))
+                        && group.next(id, found, &queue.log).max(found.start) >= found.end;
+                    idle += u64::from(is_idle);
+                    !is_idle
+                });
+                let glances: Vec<_> = busy.map(|(id, found)| glance(&state, group, id, found, &queue, now)).collect();
                 (group.info(&queue.name), group_view(group), takes_all(group), glances)
             };
             let mut progress =
-                GroupProgress { group: info, cursors: 0, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 };
+                GroupProgress { group: info, cursors: idle, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 };
             for found in glances {
                 progress.cursors += 1;
                 progress.leases += u64::from(found.lease.is_some());

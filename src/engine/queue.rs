@@ -16,7 +16,7 @@ use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
 
 use super::acknowledge::ResolvedAck;
-use super::checkpoint::{Checkpointer, Owed};
+use super::checkpoint::Checkpointer;
 use super::completion::{Completion, Done, Signal};
 use super::delivery::Delivery;
 use super::filters::FilterSet;
@@ -25,6 +25,7 @@ use super::leases::{Common, Place};
 use super::prepare::Prepared;
 use super::stage::{Plan, Stage};
 use super::state::State;
+use super::transaction::Owed;
 
 /// Bytes of pushes that one commit takes; the rest waits for the next.
 const COMMIT_BYTES_MAX: usize = 16 << 20;
@@ -63,11 +64,10 @@ pub(super) struct Committer {
     /// Whether a record behind the last commit says how far the log is durable.
     pub is_frontier_marked: bool,
     pub last_commit_us: u64,
-    /// What stands in this log and belongs to other queues: it is made safe there before this log is let go.
-    pub foreign: Vec<Owed>,
-    /// A transaction that was decided here could not be finished in another queue: the next start does, from this log, which is
-    /// kept until then.
-    pub is_redo_due: bool,
+    /// Queues that got parts of transactions which this log decided: their logs are synced before this one's checkpoint.
+    pub foreign: BTreeSet<u64>,
+    /// Parts that could not be written there, oldest first. They are written before anything else is decided here.
+    pub owed: VecDeque<Owed>,
 }
 
 #[derive(Default)]
@@ -205,8 +205,8 @@ impl Queue {
             unsynced_since_us: None,
             is_frontier_marked: true,
             last_commit_us: 0,
-            foreign: Vec::new(),
-            is_redo_due: false,
+            foreign: BTreeSet::new(),
+            owed: VecDeque::new(),
             writer,
         };
         Self {
@@ -443,7 +443,19 @@ impl Queue {
 
     /// Writes a plan, makes it as durable as the queue promises, publishes it and wakes who waits. If it cannot be written, nothing
     /// of it happened.
-    pub fn commit_plan(&self, committer: &mut Committer, mut plan: Plan, now: Now) -> Result<(), Error> {
+    pub fn commit_plan(&self, committer: &mut Committer, plan: Plan, now: Now) -> Result<(), Error> {
+        let durability = self.state().settings.durability;
+        self.commit_plan_as(committer, plan, durability, now)
+    }
+
+    /// As [`Queue::commit_plan`], with a durability of its own.
+    pub fn commit_plan_as(
+        &self,
+        committer: &mut Committer,
+        mut plan: Plan,
+        durability: Durability,
+        now: Now,
+    ) -> Result<(), Error> {
         let (settings, created_at_us) = {
             let state = self.state();
             (Arc::clone(&state.settings), now.wall_us.max(state.newest_at_us))
@@ -465,7 +477,7 @@ impl Queue {
             }
         };
         let mut synced_us = None;
-        if settings.durability == Durability::Sync {
+        if durability == Durability::Sync {
             let before = std::time::Instant::now();
             if let Err(error) = committer.writer.sync() {
                 self.abandon(&plan);
@@ -491,6 +503,19 @@ impl Queue {
         }
         self.publish(committer, plan, created_at_us, now);
         Ok(())
+    }
+
+    /// Makes everything in the log durable; commits go on meanwhile.
+    pub fn sync_log(&self) -> Result<(), Error> {
+        let (file, end) = {
+            let committer = self.committer();
+            if let Some(error) = committer.writer.poison() {
+                return Err(LogError::Poisoned(error.clone()).into());
+            }
+            committer.writer.sync_handle()
+        };
+        let outcome = file.sync_data();
+        Ok(self.committer().writer.synced(outcome, end)?)
     }
 
     /// Makes a plan visible and wakes who waits for it.

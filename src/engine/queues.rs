@@ -56,17 +56,20 @@ impl Engine {
     ///
     /// If the directory cannot be renamed; nothing is deleted then. If the rename cannot be made durable the queue is gone all the same,
     /// unless the power fails before the next start.
-    pub fn delete_queue(&self, name: &str, _now: Now) -> Result<bool> {
+    pub fn delete_queue(&self, name: &str, now: Now) -> Result<bool> {
         self.check_open()?;
         let _making = self.shared.making.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = self.queues_map().get(name).cloned() else { return Ok(false) };
-        let mut safe = BTreeSet::new();
         let synced = loop {
-            // What other queues keep in its log must not go with it.
-            self.make_foreign_safe(&queue, &mut safe)?;
+            // What its log alone has of other queues must not go with it.
+            self.finish_owed(&queue, now)?;
+            let foreign = queue.committer().foreign.clone();
+            for other in foreign.iter().filter_map(|&incarnation| self.queue_by_incarnation(incarnation)) {
+                other.sync_log()?;
+            }
             // Nobody commits to it from here on.
             let committer = queue.committer();
-            if !committer.foreign.iter().all(|owed| safe.contains(owed)) {
+            if !committer.owed.is_empty() || !committer.foreign.is_subset(&foreign) {
                 continue;
             }
             let deleted = names::deleted_queue_dir(queue.incarnation);

@@ -293,17 +293,6 @@ impl Plan {
         self.operations.is_empty() && self.batches.is_empty()
     }
 
-    /// What it decides for cursors, without the rest.
-    pub fn cursors_alone(&self) -> Self {
-        Self {
-            cursors: self.cursors.clone(),
-            freed: self.freed.clone(),
-            ended: self.ended.clone(),
-            timers: self.timers.clone(),
-            ..Self::default()
-        }
-    }
-
     /// The records, control operations first, and their size in the log at most.
     pub fn take_records(&mut self, compression: Compression) -> (Vec<OutRecord>, u64) {
         let mut records = Vec::with_capacity(self.batches.len() + 1);

@@ -40,8 +40,8 @@ pub(super) struct State {
     /// Offsets that no message has, by partition.
     pub gaps: HashMap<PartitionId, Vec<(Offset, Offset)>>,
     pub jump: Option<JumpRecord>,
-    /// Parts of transactions of other queues that this queue has.
-    pub applied: BTreeMap<(u64, u64), ()>,
+    /// For each queue that decided transactions, the newest one of which this queue has its part; it has all before, too.
+    pub applied: BTreeMap<u64, u64>,
     pub timers: Timers,
     /// Table entries other than partitions and cursors that the next checkpoint must write; `None` removes.
     pub dirty: BTreeMap<Key, Option<Vec<u8>>>,
@@ -205,7 +205,8 @@ impl State {
                 self.producers.record(*partition, *producer_id, *epoch, past);
             }
             ControlOp::Applied { coordinator, transaction } => {
-                self.applied.insert((*coordinator, *transaction), ());
+                let newest = self.applied.entry(*coordinator).or_default();
+                *newest = (*newest).max(*transaction);
             }
             ControlOp::Trace { id, state } => {
                 if let Ok(event) = decode_trace(state) {
@@ -225,13 +226,6 @@ impl State {
                     gaps.push((*first, *last));
                 }
             }
-        }
-    }
-
-    /// Forgets that a part of a transaction was applied: the log of the queue that decided it does not ask for it any more.
-    pub fn forget_applied(&mut self, coordinator: u64, transaction: u64) {
-        if self.applied.remove(&(coordinator, transaction)).is_some() {
-            self.dirty.insert(applied_key(coordinator, transaction), None);
         }
     }
 
@@ -315,8 +309,8 @@ impl State {
             ControlOp::DeadLetterRemoved(id) => {
                 self.dirty.insert(halves(key::DEAD_LETTER, *id), None);
             }
-            ControlOp::Applied { coordinator, transaction } => {
-                self.dirty.insert(applied_key(*coordinator, *transaction), value(operation));
+            ControlOp::Applied { coordinator, .. } => {
+                self.dirty.insert(halves(key::APPLIED, *coordinator), value(operation));
             }
             ControlOp::Gap { partition, .. } => {
                 let number = self.gaps.get(partition).map_or(0, Vec::len) as u32;
@@ -356,13 +350,7 @@ impl State {
     }
 }
 
-/// The key of an applied part. Start number and counter of a transaction repeat in their lower halves over restarts, so all bits count.
-pub(super) fn applied_key(coordinator: u64, transaction: u64) -> Key {
-    let mixed = (coordinator.rotate_left(32) ^ transaction).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    halves(crate::format::control::key::APPLIED, mixed ^ (mixed >> 29))
-}
-
-fn halves(kind: u8, id: u64) -> Key {
+pub(super) fn halves(kind: u8, id: u64) -> Key {
     Key { kind, a: (id >> 32) as u32, b: id as u32 }
 }
 

@@ -65,7 +65,8 @@ impl Engine {
         let Some(mut committer) = queue.try_committer() else { return now.steady_us + 1_000 };
         if let Some(since_us) = committer.unsynced_since_us {
             let interval_us = match durability {
-                Durability::Sync => 0,
+                // Parts of transactions that another queue's log holds, too.
+                Durability::Sync => MAINTENANCE_US,
                 Durability::Interval { milliseconds } => u64::from(milliseconds) * 1000,
                 Durability::Os => OS_SYNC_US,
             };

@@ -4,19 +4,18 @@
 //! together: own pushes and cursors, cursors and dead letters of other queues, and what is pushed into other queues to do it again
 //! should the machine stop before they have it. So the usual transaction, push here and acknowledge there, costs one sync.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::codec::{Put, Reader, UnexpectedEnd};
 use crate::format::control::ControlOp;
 use crate::model::{
-    AckReply, AckRequest, Error, ErrorCode, Now, PackedBatch, Promise, PushItem, PushReply, PushRequest, PushResult, PushResults,
-    TransactionReply, TransactionRequest,
+    AckReply, AckRequest, Durability, Error, ErrorCode, Now, PackedBatch, Promise, PushItem, PushReply, PushRequest, PushResult,
+    PushResults, TransactionReply, TransactionRequest,
 };
 use crate::record::{GroupId, PartitionId};
 
 use super::acknowledge::ResolvedAck;
-use super::checkpoint::Owed;
 use super::delivery::{Delivery, LeaseToken};
 use super::prepare::{Content, Prepared, pack, prepare};
 use super::queue::{Committer, CommitterGuard, Queue};
@@ -54,8 +53,15 @@ impl Engine {
         };
         // In the order of incarnations, so that two transactions never wait for each other.
         let queues: Vec<Arc<Queue>> = parts.values().map(|part| Arc::clone(&part.queue)).collect();
-        let mut committers: BTreeMap<u64, CommitterGuard<'_>> =
-            queues.iter().map(|queue| (queue.incarnation, queue.committer())).collect();
+        let lock = || queues.iter().map(|queue| (queue.incarnation, queue.committer())).collect();
+        let mut committers: BTreeMap<u64, CommitterGuard<'_>> = lock();
+        if committers.get(&decides).is_some_and(|committer| !committer.owed.is_empty()) {
+            drop(std::mem::take(&mut committers));
+            if let Some(queue) = queues.iter().find(|queue| queue.incarnation == decides) {
+                self.finish_owed(queue, now)?;
+            }
+            committers = lock();
+        }
         let decided = decide_all(&mut parts, &mut committers, now, &mut pushes, &mut acks);
         if let Err(error) = decided {
             parts.values_mut().for_each(put_back);
@@ -118,35 +124,65 @@ impl Engine {
         Ok(if let [lease] = leases { Some(lease.clone()) } else { None })
     }
 
-    /// Does what a transaction decided and whose queue may not have it: pushes, dead letters. Whether it was missing.
-    pub(super) fn redo_push(
-        &self,
-        coordinator: u64,
-        transaction: u64,
-        target: &Arc<Queue>,
-        push: &[u8],
-        letters: Vec<ControlOp>,
-        now: Now,
-    ) -> Result<bool> {
-        if target.state().applied.contains_key(&(coordinator, transaction)) {
-            return Ok(false);
+    /// Writes what transactions that `queue` decided still owe to other queues, in their order.
+    pub(super) fn finish_owed(&self, queue: &Arc<Queue>, now: Now) -> Result<()> {
+        loop {
+            let Some(part) = queue.committer().owed.front().cloned() else { return Ok(()) };
+            if let Some(target) = self.queue_by_incarnation(part.target)
+                && !target.has_part(queue, &part)
+            {
+                self.write_part(queue, &target, &part, now)?;
+            }
+            let mut committer = queue.committer();
+            committer.foreign.insert(part.target);
+            if committer.owed.front().is_some_and(|front| front.transaction == part.transaction && front.target == part.target) {
+                committer.owed.pop_front();
+            }
         }
+    }
+
+    fn write_part(&self, coordinator: &Queue, target: &Arc<Queue>, part: &Owed, now: Now) -> Result<()> {
+        let (coordinator, transaction) = (coordinator.incarnation, part.transaction);
         let broken = |_| Error::new(ErrorCode::BadDirectory, format!("push of transaction {transaction} does not decode"));
-        let requests = decode_redo(push).map_err(broken)?;
+        let requests = decode_redo(&part.push).map_err(broken)?;
+        part.operations.iter().for_each(|operation| target.apply_recovered(operation));
         let compression = target.state().settings.compression;
         let mut prepared = Vec::new();
         for request in requests {
             prepared.push(prepare(request, &target.filters(), compression, self.push_limits())?);
         }
+        let operations = part.operations.clone();
         target.run(now, move |stage| {
+            if stage.state.applied.get(&coordinator).is_some_and(|&newest| newest >= transaction) {
+                return Ok(());
+            }
             for push in prepared {
                 stage.push(push)?;
             }
-            stage.plan.operations.extend(letters);
+            stage.plan.operations.extend(operations);
             stage.plan.operations.push(ControlOp::Applied { coordinator, transaction });
             Ok(())
-        })?;
-        Ok(true)
+        })
+    }
+}
+
+/// A part of a decided transaction that its queue does not have in its own log.
+#[derive(Debug, Clone)]
+pub(super) struct Owed {
+    /// The transaction's number in the queue that decided; they grow.
+    pub transaction: u64,
+    /// Incarnation of the queue that the part belongs to.
+    pub target: u64,
+    /// Cursors and dead letters there.
+    pub operations: Vec<ControlOp>,
+    /// What is pushed there, encoded; empty if nothing is.
+    pub push: Vec<u8>,
+}
+
+impl Queue {
+    /// Whether this queue has a part in its log already.
+    pub(super) fn has_part(&self, coordinator: &Queue, part: &Owed) -> bool {
+        self.state().applied.get(&coordinator.incarnation).is_some_and(|&newest| newest >= part.transaction)
     }
 }
 
@@ -269,67 +305,64 @@ fn commit_all(
     transaction: u64,
     now: Now,
 ) -> Result<()> {
-    let mut foreign = Vec::new();
-    let mut owed = Vec::new();
+    let mut owed = VecDeque::new();
     for (&incarnation, part) in parts.iter_mut().filter(|(incarnation, _)| **incarnation != decides) {
-        owed.push(Owed { incarnation, transaction });
-        // Its acknowledgements go with its pushes into its own log, and into this one in case that does not come to pass.
-        let is_told = |operation: &&ControlOp| matches!(operation, ControlOp::Cursor { .. } | ControlOp::DeadLetter { .. });
-        for operation in part.plan.operations.iter().filter(is_told) {
-            let mut bytes = Vec::new();
-            operation.encode(&mut bytes);
-            foreign.push(ControlOp::Foreign { incarnation, operation: bytes });
-        }
-        if part.needs_record() {
-            let mut push = Vec::new();
-            part.redo.iter().for_each(|bytes| push.put_sized(bytes));
-            foreign.push(ControlOp::Redo { transaction, target: incarnation, push });
-            part.plan.operations.push(ControlOp::Applied { coordinator: decides, transaction });
-        }
+        let cursors = part.plan.operations.iter().filter(|operation| !matches!(operation, ControlOp::Partition(_)));
+        let operations = cursors.cloned().collect();
+        let mut push = Vec::new();
+        part.redo.iter().for_each(|bytes| push.put_sized(bytes));
+        part.plan.operations.push(ControlOp::Applied { coordinator: decides, transaction });
+        owed.push_back(Owed { transaction, target: incarnation, operations, push });
     }
     let (Some(part), Some(committer)) = (parts.get_mut(&decides), committers.get_mut(&decides)) else {
         return Err(Error::new(ErrorCode::Internal, "the deciding queue is not part of the transaction"));
     };
+    if !committer.owed.is_empty() {
+        let text = format!("queue {:?} has yet to finish an earlier transaction", part.queue.name);
+        return Err(Error::new(ErrorCode::Busy, text));
+    }
     let mut plan = std::mem::take(&mut part.plan);
-    plan.operations.extend(foreign);
+    owed.iter().for_each(|part| part.write_to(&mut plan));
     part.queue.commit_plan(committer, plan, now)?;
-    committer.foreign.extend(owed);
     part.saved.clear();
+    if !owed.is_empty() {
+        // In the weaker modes, too: no other queue may have its part before it is certain that there was a transaction.
+        committer.writer.sync()?;
+    }
     // It has happened. What follows makes it visible in the other queues.
+    let others: Vec<u64> = owed.iter().map(|part| part.target).collect();
     let mut outcome = Ok(());
-    for (incarnation, part) in parts.iter_mut().filter(|(incarnation, _)| **incarnation != decides) {
-        let Some(committer) = committers.get_mut(incarnation) else { continue };
-        let needs_record = part.needs_record();
+    let mut failed = VecDeque::new();
+    for owed in owed {
+        let (Some(part), Some(committer)) = (parts.get_mut(&owed.target), committers.get_mut(&owed.target)) else { continue };
         let plan = std::mem::take(&mut part.plan);
         part.saved.clear();
-        let created_at_us = now.wall_us.max(part.queue.state().newest_at_us);
-        if !needs_record {
-            part.queue.publish(committer, plan, created_at_us, now);
-            continue;
-        }
-        let decided = plan.cursors_alone();
-        if let Err(error) = part.queue.commit_plan(committer, plan, now) {
-            // What was acknowledged is durable in the deciding log: a later step of the same cursors must build on it.
-            let again = decided.cursors_alone();
-            part.queue.publish(committer, decided, created_at_us, now);
-            part.queue.abandon(&again);
-            let text = format!("the transaction is durable and will be finished at the next start: {}", error.text);
+        // Cursors stand in the log that decided and are synced with its checkpoint; a push is told to readers at once.
+        let durability = if owed.push.is_empty() { Durability::Os } else { part.queue.state().settings.durability };
+        if let Err(error) = part.queue.commit_plan_as(committer, plan, durability, now) {
+            let text =
+                format!("the transaction is durable and will be finished in queue {:?} later: {}", part.queue.name, error.text);
             outcome = Err(Error::new(error.code, text));
+            failed.push_back(owed);
         }
     }
-    if outcome.is_err()
-        && let Some(committer) = committers.get_mut(&decides)
-    {
-        committer.is_redo_due = true;
+    if let Some(committer) = committers.get_mut(&decides) {
+        committer.foreign.extend(others);
+        committer.owed = failed;
     }
     outcome
 }
 
-impl Part {
-    /// Whether it writes a record of its own, which tells that it was applied: what is not the same when it is done twice needs that.
-    fn needs_record(&self) -> bool {
-        let has_letters = self.plan.operations.iter().any(|operation| matches!(operation, ControlOp::DeadLetter { .. }));
-        has_letters || !self.redo.is_empty()
+impl Owed {
+    /// What the log that decides must say of this part.
+    fn write_to(&self, plan: &mut Plan) {
+        for operation in &self.operations {
+            let mut bytes = Vec::new();
+            operation.encode(&mut bytes);
+            plan.operations.push(ControlOp::Foreign { incarnation: self.target, operation: bytes });
+        }
+        let (transaction, target, push) = (self.transaction, self.target, self.push.clone());
+        plan.operations.push(ControlOp::Redo { transaction, target, push });
     }
 }
 

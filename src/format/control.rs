@@ -363,17 +363,15 @@ impl ControlOp {
             7 => Self::Foreign { incarnation: reader.u64()?, operation: reader.sized()?.to_vec() },
             8 => Self::DeadLetter { id: reader.varint()?, state: reader.sized()?.to_vec() },
             9 => Self::DeadLetterRemoved(reader.varint()?),
-            10 => {
-                Self::Counters(Counters {
-                    dropped: reader.varint()?,
-                    pushed: reader.varint()?,
-                    first_segment: number(reader)?,
-                    next_partition: number(reader)?,
-                    next_group: number(reader)?,
-                    next_dead_letter: reader.varint()?,
-                    next_trace: reader.varint()?,
-                })
-            }
+            10 => Self::Counters(Counters {
+                dropped: reader.varint()?,
+                pushed: reader.varint()?,
+                first_segment: number(reader)?,
+                next_partition: number(reader)?,
+                next_group: number(reader)?,
+                next_dead_letter: reader.varint()?,
+                next_trace: reader.varint()?,
+            }),
             11 => Self::Producer {
                 partition: number(reader)?,
                 producer_id: reader.u64()?,

@@ -61,7 +61,11 @@ async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream) -> Farewell 
     let (read_half, write_half) = stream.split();
     let mut reader = FrameReader::new(read_half, shared.options.read_pace);
     let mut writer = FrameWriter::new(write_half, shared.options.write_stall);
-    match timeout(shared.options.handshake_timeout, shake_hands(shared, &mut reader, &mut writer)).await {
+    let shaken = tokio::select! {
+        () = shared.stopping.cancelled() => return Farewell::default(),
+        shaken = timeout(shared.options.handshake_timeout, shake_hands(shared, &mut reader, &mut writer)) => shaken,
+    };
+    match shaken {
         Ok(Ok(())) => (),
         Ok(Err(error)) => {
             tracing::debug!(%error, "a connection ended before its hello");

@@ -178,6 +178,14 @@ impl Table {
         Ok((table, scan.report))
     }
 
+    /// Refuses a table of a newer format and reads nothing else; other faults are found when it is opened.
+    pub fn check_format(dir: &dyn Dir, name: &str, incarnation: u64) -> Result<(), TableError> {
+        match read_header(&*dir.open(name, Access::Read)?, incarnation) {
+            Err(error @ TableError::NewerFormat { .. }) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads a table as [`Self::open`] does, without the means to write it.
     pub fn read(dir: &dyn Dir, name: &str, incarnation: u64, on_entry: impl FnMut(Entry<'_>)) -> Result<TableReport, TableError> {
         let file = dir.open(name, Access::Read)?;

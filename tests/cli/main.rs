@@ -168,6 +168,7 @@ fn a_first_signal_stops_gracefully() {
 #[test]
 fn objects_attributes_and_filters_travel() {
     let server = Server::start();
+    server.json(&["queue", "create", "q"]);
     server.json(&["group", "create", "q", "us", "--filter", ":region = \"us\" AND :size > 5"]);
     let objects = "{\"data\":{\"n\":1},\"attributes\":{\"region\":\"us\",\"size\":12345678901234567890123456789}}\n\
                    {\"payload\":\"text\",\"partition\":\"p\",\"transactionId\":\"t1\",\"attributes\":{\"region\":\"eu\"}}\n\
@@ -181,7 +182,7 @@ fn objects_attributes_and_filters_travel() {
     let round = json(&server.run_with_input(&["push", "copy", "--ndjson", "-"], text.as_bytes()));
     assert_eq!(round["stored"].as_u64(), Some(1));
     let message = server.json(&["message", "show", "q", "--partition", "p", "--transaction-id", "t1"]);
-    assert_eq!((message["payload"].as_str(), message["status"].as_str()), (Some("text"), Some("pending")));
+    assert_eq!((message["payload"].as_str(), message["status"].as_str()), (Some("text"), Some("completed")), "no group takes it");
     let explained = server.json(&["filter", "explain", ":region = \"us\"", "--queue", "q", "--last", "10"]);
     assert_eq!((explained["trial"]["tried"].as_u64(), explained["trial"]["taken"].as_u64()), (Some(2), Some(1)));
 }
@@ -314,4 +315,27 @@ fn filters_can_be_tried_without_a_server() {
     let invalid = run("{}", "a ==");
     assert_eq!(code(&invalid), 2);
     assert!(stderr(&invalid).contains('^'), "{}", stderr(&invalid));
+}
+
+#[test]
+fn a_directory_is_verified_and_inspected_with_and_without_its_server() {
+    let server = Server::start();
+    server.json(&["push", "q", "a", "b", "c", "--partition", "p"]);
+    server.json(&["pop", "q", "--group", "g", "--from", "beginning", "-n", "2"]);
+    let check = |data: &Path| {
+        let report = json(&fanlog().arg("verify").arg(data).output().unwrap());
+        assert_eq!((report["queues"].as_u64(), report["messages"].as_u64()), (Some(1), Some(3)), "{report}");
+        let files = json(&fanlog().arg("inspect").arg(data).output().unwrap());
+        let segment = files.as_array().unwrap().iter().find(|file| file["kind"] == "segment").unwrap();
+        data.join(segment["file"].as_str().unwrap())
+    };
+    let data = server.directory.path().join("data");
+    check(&data);
+    let directory = server.kill();
+    let segment = check(&directory.path().join("data"));
+    let rows = fanlog().args(["inspect", "-o", "ndjson"]).arg(&segment).output().unwrap();
+    let rows = String::from_utf8(rows.stdout).unwrap();
+    assert!(rows.lines().count() > 1 && rows.contains("\"kind\":\"batch\""), "{rows}");
+    let none = fanlog().args(["verify", "/nowhere/at/all"]).output().unwrap();
+    assert_eq!(code(&none), 1, "{}", stderr(&none));
 }

@@ -166,6 +166,7 @@ fn recover(disk: SimDisk, candidates: &Candidates, now: Now, second_cut: Option<
     let mut closest: Option<String> = None;
     for candidate in candidates {
         let mut candidate = candidate.clone();
+        candidate.forget_deliveries();
         candidate.restart();
         let expected = view::of_model(&candidate);
         if expected == found {

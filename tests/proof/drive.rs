@@ -243,8 +243,7 @@ impl Driver {
     fn resend(&mut self, queue: &str, lane: &str) -> Result<(), Stop> {
         let Some(found) = self.model.queues.get(queue) else { return Ok(()) };
         let Some(sender) = found.senders.get(&(lane.to_owned(), 7)).cloned() else { return Ok(()) };
-        let items: Vec<Item> =
-            sender.last.iter().map(|_| Item { tag: 1, size: 1, key: 'a', id: None }).collect();
+        let items: Vec<Item> = sender.last.iter().map(|_| Item { tag: 1, size: 1, key: 'a', id: None }).collect();
         // A resend carries what was sent; what it carries is not looked at, except for drops, so only pushes without drops are resent.
         if sender.last.iter().any(|result| !matches!(result, PushResult::Stored(_))) {
             return Ok(());
@@ -357,21 +356,14 @@ impl Driver {
             }
         }
         let model = self.model.queue(name);
-        let missed = lanes.iter().find(|lane| !claimed.contains(&(**lane).to_owned()) && !model.available(group_name, lane).is_empty());
+        let missed =
+            lanes.iter().find(|lane| !claimed.contains(&(**lane).to_owned()) && !model.available(group_name, lane).is_empty());
         let is_complete = left == 0 || claimed.len() >= partitions as usize || missed.is_none();
         right(is_complete, || format!("lane {missed:?} has messages that were not handed out"))
     }
 
     /// What an at-most-once pop may have acknowledged before it failed: any of its lanes.
-    fn auto_acked(
-        &self,
-        model: &Model,
-        queue: &str,
-        group: &str,
-        lane: Option<usize>,
-        max: u32,
-        partitions: u32,
-    ) -> Candidates {
+    fn auto_acked(&self, model: &Model, queue: &str, group: &str, lane: Option<usize>, max: u32, partitions: u32) -> Candidates {
         let lanes: Vec<&str> = match lane {
             Some(lane) => vec![LANES[lane]],
             None => LANES.to_vec(),
@@ -450,14 +442,8 @@ impl Driver {
             return Ok(());
         }
         let info = self.engine().partition(QUEUES[queue], LANES[lane]).map_err(|error| Stop::Wrong(error.to_string()))?;
-        let held = Held {
-            queue,
-            group,
-            lane: LANES[lane].to_owned(),
-            partition_id: info.id,
-            lease: String::new(),
-            offsets: Vec::new(),
-        };
+        let held =
+            Held { queue, group, lane: LANES[lane].to_owned(), partition_id: info.id, lease: String::new(), offsets: Vec::new() };
         self.submit_ack(&held, "", &[(offset, verb, 0)])
     }
 
@@ -507,8 +493,7 @@ impl Driver {
             }
         }
         for (queue, lane, item) in pushes {
-            let results =
-                after.queue(QUEUES[*queue]).push(LANES[*lane], std::slice::from_ref(item), None, self.now.wall_us);
+            let results = after.queue(QUEUES[*queue]).push(LANES[*lane], std::slice::from_ref(item), None, self.now.wall_us);
             is_refused |= results.iter().any(|result| matches!(result, PushResult::Duplicate(_)));
             expected.push(results);
         }
@@ -762,6 +747,7 @@ impl Driver {
 
     fn kill(&mut self) -> Result<(), Stop> {
         self.are_counts_known = false;
+        self.model.forget_deliveries();
         let disk = self.disk.crash_keep_all();
         self.engine = None;
         self.reopen(disk)
@@ -831,15 +817,7 @@ impl Driver {
             }
             for group in 0..GROUPS.len() {
                 for _ in 0..2 * LANES.len() {
-                    ops.push(Op::Pop {
-                        queue,
-                        lane: None,
-                        group,
-                        max: 1000,
-                        partitions: 1,
-                        lease_ms: None,
-                        auto_ack: true,
-                    });
+                    ops.push(Op::Pop { queue, lane: None, group, max: 1000, partitions: 1, lease_ms: None, auto_ack: true });
                 }
             }
         }
@@ -900,7 +878,9 @@ fn items_of(style: AckStyle, outstanding: &[u64], end: u64) -> Vec<(u64, AckVerb
         AckStyle::Retry => vec![(first, AckVerb::Retry, 0)],
         AckStyle::RetryLater => vec![(last, AckVerb::Retry, 3_000)],
         AckStyle::RejectLast => vec![(last, AckVerb::Reject, 0)],
-        AckStyle::Beyond => vec![(end, AckVerb::Completed, 0), (end + 1000, AckVerb::Failed, 0), (u64::MAX, AckVerb::Completed, 0)],
+        AckStyle::Beyond => {
+            vec![(end, AckVerb::Completed, 0), (end + 1000, AckVerb::Failed, 0), (u64::MAX, AckVerb::Completed, 0)]
+        }
         AckStyle::Mixed(seed) => {
             let mut random = Random::new(seed);
             let verbs = [AckVerb::Completed, AckVerb::Completed, AckVerb::Failed, AckVerb::Retry, AckVerb::Reject];
@@ -920,12 +900,7 @@ fn ack_request(held: &Held, lease: &str, items: &[(u64, AckVerb, u64)]) -> AckRe
         lease_id: lease.to_owned(),
         items: items
             .iter()
-            .map(|&(offset, verb, delay_ms)| AckItem {
-                target: AckTarget::Offset(offset),
-                verb,
-                reason: String::new(),
-                delay_ms,
-            })
+            .map(|&(offset, verb, delay_ms)| AckItem { target: AckTarget::Offset(offset), verb, reason: String::new(), delay_ms })
             .collect(),
     }
 }

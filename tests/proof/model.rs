@@ -186,6 +186,12 @@ impl Model {
         }
     }
 
+    /// What a kill forgets beyond that.
+    pub fn forget_deliveries(&mut self) {
+        let groups = self.queues.values_mut().flat_map(|queue| queue.groups.values_mut());
+        groups.flat_map(|group| group.cursors.values_mut()).for_each(|cursor| cursor.deliveries.clear());
+    }
+
     pub fn expire(&mut self, steady_us: u64) {
         for queue in self.queues.values_mut() {
             for group in queue.groups.values_mut() {

@@ -148,12 +148,7 @@ pub fn of_engine(engine: &Engine, now: Now) -> Result<View, String> {
     Ok(view)
 }
 
-fn fetch_all(
-    engine: &Engine,
-    queue: &str,
-    lane: &PartitionInfo,
-    now: Now,
-) -> Result<Vec<StoredMessage>, String> {
+fn fetch_all(engine: &Engine, queue: &str, lane: &PartitionInfo, now: Now) -> Result<Vec<StoredMessage>, String> {
     let mut messages: Vec<StoredMessage> = Vec::new();
     let mut from = lane.start;
     while from < lane.end {
@@ -165,7 +160,8 @@ fn fetch_all(
             messages_max: 100,
             bytes_max: 1 << 20,
         };
-        let reply = engine.fetch(&request, now).map_err(|error| format!("fetch of {queue}/{} from {from}: {error}", lane.name))?;
+        let reply =
+            engine.fetch(&request, now).map_err(|error| format!("fetch of {queue}/{} from {from}: {error}", lane.name))?;
         for slice in reply.batches {
             let found = match slice {
                 BatchSlice::Whole(bytes) => StoredBatch::parse(bytes).and_then(|batch| batch.messages()),

@@ -48,12 +48,12 @@ async fn a_stop_answers_everything_and_leaves_what_was_pushed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_idle_connection_does_not_hold_up_a_stop() {
+async fn idle_connections_and_strangers_do_not_hold_up_a_stop() {
     let server = Running::start().await;
     let mut idle = server.raw().await;
     let _stranger = server.stranger().await;
     let start = std::time::Instant::now();
     server.stop().await;
-    assert!(start.elapsed() < std::time::Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(start.elapsed() < std::time::Duration::from_secs(3), "{:?}", start.elapsed());
     assert!(idle.is_closed().await);
 }

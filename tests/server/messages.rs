@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fanlog::client::messages_of;
-use fanlog::model::{AckRequest, ErrorCode, FetchRequest, PopReply, PopRequest, PushResults, Start};
+use fanlog::model::{AckRequest, ErrorCode, FetchRequest, PopReply, PopRequest, PushResults, SettingsPatch, Start};
 use fanlog::protocol::{Extend, Fetch, Pop, Release};
 use fanlog::record::Message;
 
@@ -184,6 +184,7 @@ async fn four_producers_and_two_groups_see_every_message_once_and_in_order() {
     const LANES: u64 = 4;
     const MESSAGES: u64 = 2_000;
     let server = Running::start().await;
+    server.client().await.create_queue("q", SettingsPatch::default()).await.unwrap();
     let mut producers = Vec::new();
     for lane in 0..LANES {
         let client = server.client().await;

@@ -5,4 +5,5 @@
 mod support;
 
 mod inspect;
+mod seeds;
 mod verify;

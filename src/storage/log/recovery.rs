@@ -164,6 +164,16 @@ pub fn open(dir: &Arc<dyn Dir>, options: &OpenLog, replay: &mut dyn FnMut(&Recor
     opening.open_last(last, headers.last().and_then(Option::as_ref), segments)
 }
 
+/// Refuses a log with a segment of a newer format. Changes nothing; other faults are found when it is opened.
+pub fn check_format(dir: &dyn Dir, incarnation: u64) -> Result<(), LogError> {
+    for entry in dir.list()? {
+        if let Role::Segment(number) = Role::of(&entry) {
+            let _fault = read_header(dir.open(&entry.name, Access::Read)?.as_ref(), incarnation, number)?;
+        }
+    }
+    Ok(())
+}
+
 struct Opening<'a> {
     dir: &'a Arc<dyn Dir>,
     options: &'a OpenLog,

@@ -1,0 +1,84 @@
+//! Transactions over several queues, and what is left of them after kills, power losses and checkpoints at bad moments.
+
+use fanlog::model::*;
+
+use crate::support::{World, ack_of, messages_of, push_of};
+
+const MIB: usize = 1 << 20;
+
+fn world(seed: u64, queues: &[&str]) -> World {
+    let world = World::new(seed);
+    for queue in queues {
+        let settings =
+            SettingsPatch { segment_bytes_max: Some(1 << 20), compression: Some(Compression::None), ..SettingsPatch::default() };
+        world.engine.create_queue(queue, &settings, world.now).unwrap();
+    }
+    world
+}
+
+/// Pushes so much into a queue that its log rolls, and lets the time come for its checkpoint.
+fn roll_and_checkpoint(world: &mut World, queue: &str) {
+    for _ in 0..3 {
+        world.push(queue, "filler", &[&"x".repeat(MIB / 2)]);
+    }
+    world.pass(2_000);
+}
+
+fn count(world: &World, queue: &str, partition: &str) -> u64 {
+    let info = world.engine.partition(queue, partition).unwrap();
+    info.end - info.start
+}
+
+fn moves(world: &World, from: &str, to: &[&str], group: &str) -> TransactionRequest {
+    let source = PopSource::Partition { queue: from.to_owned(), partition: "p".to_owned() };
+    let reply = world.engine.pop(&PopRequest { source, ..PopRequest::any(from, 1).group(group) }, world.now).unwrap();
+    let claim = &reply.claims[0];
+    let offset = messages_of(claim)[0].offset;
+    TransactionRequest {
+        pushes: to.iter().map(|queue| push_of(queue, "moved", &[&format!("{offset}")])).collect(),
+        acks: vec![ack_of(claim, group, &reply.lease_id, &[(offset, AckVerb::Completed)])],
+        required_leases: Vec::new(),
+    }
+}
+
+/// The number of a transaction begins anew with each start. A checkpoint once kept only half of it, so that a transaction of one start
+/// took the place of one of an earlier start, whose push was then done a second time.
+#[test]
+fn a_push_into_another_queue_is_done_once_over_kills_and_checkpoints() {
+    let mut world = world(1, &["decides", "target"]);
+    for round in 1..=4 {
+        for _ in 0..3 {
+            let pushes = ["decides", "target"].map(|queue| push_of(queue, "p", &["m"])).to_vec();
+            world.engine.transact(TransactionRequest { pushes, ..TransactionRequest::default() }, world.now).unwrap();
+        }
+        roll_and_checkpoint(&mut world, "target");
+        world = if round % 2 == 0 { world.power_loss() } else { world.kill() };
+        assert_eq!((count(&world, "decides", "p"), count(&world, "target", "p")), (3 * round, 3 * round));
+    }
+}
+
+/// An acknowledgement in a queue that another queue's log decided stood only there until that queue's next checkpoint. Two queues
+/// that decide for each other must not lose what they hold for each other, whichever is checkpointed first.
+#[test]
+fn an_acknowledgement_decided_elsewhere_outlives_the_checkpoints_of_both() {
+    for first in [0, 1] {
+        let queues = ["one", "two"];
+        let mut world = world(2, &queues);
+        for queue in queues {
+            world.push(queue, "p", &["a", "b", "c", "d"]);
+        }
+        for round in 1..=3 {
+            for (from, to) in [("one", "two"), ("two", "one")] {
+                world.engine.transact(moves(&world, from, &[to], "g"), world.now).unwrap();
+            }
+            roll_and_checkpoint(&mut world, queues[first]);
+            world = if round == 2 { world.power_loss() } else { world.kill() };
+            for queue in queues {
+                let cursors = world.engine.cursors(queue, "g", 0, 10, world.now).unwrap();
+                let next = cursors.iter().find(|cursor| cursor.partition == "p").map(|cursor| cursor.next);
+                assert_eq!(next, Some(round), "{queue} after round {round}, {} was checkpointed", queues[first]);
+                assert_eq!(count(&world, queue, "moved"), round);
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The server as a process of its own, and what the system tells of it.
+
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use fanlog::client::{Client, ClientBuilder};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything takes here; a test that waits so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary under test.
+pub fn binary() -> PathBuf {
+    std::env::var_os("FANLOG_BIN").map_or_else(|| env!("CARGO_BIN_EXE_fanlog").into(), PathBuf::from)
+}
+
+/// How to start a server.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// The data directory.
+    pub data: PathBuf,
+    /// Where the ports file and the server's words go.
+    pub beside: PathBuf,
+    /// The port, or 0.
+    pub port: u16,
+    /// `ulimit` arguments, such as `-n 64`.
+    pub ulimit: Option<String>,
+    /// Settings, by their environment variables.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl Launch {
+    /// A server whose data lies in `directory/data`.
+    pub fn in_directory(directory: &Path) -> Self {
+        Self { data: directory.join("data"), beside: directory.to_owned(), port: 0, ulimit: None, settings: Vec::new() }
+    }
+
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
+        self.data = data.into();
+        self
+    }
+
+    pub fn ulimit(mut self, arguments: &str) -> Self {
+        self.ulimit = Some(arguments.to_owned());
+        self
+    }
+
+    pub fn setting(mut self, variable: &'static str, value: impl ToString) -> Self {
+        self.settings.push((variable, value.to_string()));
+        self
+    }
+
+    /// Starts the process and does not wait for it to be ready.
+    pub fn spawn(&self) -> Starting {
+        let ports_file = self.beside.join("ports.json");
+        let _ = std::fs::remove_file(&ports_file);
+        let words = std::fs::OpenOptions::new().create(true).append(true).open(self.words_file()).unwrap();
+        let mut command = match &self.ulimit {
+            Some(arguments) => {
+                let mut shell = Command::new("sh");
+                shell.arg("-c").arg(format!("ulimit {arguments} && exec \"$0\" \"$@\"")).arg(binary());
+                shell
+            }
+            None => Command::new(binary()),
+        };
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FANLOG_")) {
+            command.env_remove(name);
+        }
+        command.envs(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
+        command.arg("serve").arg("--data").arg(&self.data).arg("--ports-file").arg(&ports_file);
+        command.args(["--http", "off", "--listen", &format!("127.0.0.1:{}", self.port)]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words).spawn().unwrap();
+        Starting { child: Owned(child), ports_file, launch: self.clone() }
+    }
+
+    /// Starts the process and waits until it is ready.
+    pub fn start(&self) -> Program {
+        self.spawn().ready()
+    }
+
+    /// Starts a process that must not become ready: its exit code and what it wrote.
+    pub fn refused(&self) -> (i32, String) {
+        let before = std::fs::read_to_string(self.words_file()).unwrap_or_default().len();
+        let mut starting = self.spawn();
+        let status = starting.child.wait_within(PATIENCE);
+        (status.code().unwrap_or(-1), std::fs::read_to_string(self.words_file()).unwrap()[before..].to_owned())
+    }
+
+    pub fn words_file(&self) -> PathBuf {
+        self.beside.join("stderr")
+    }
+}
+
+/// A child that does not outlive its owner.
+#[derive(Debug)]
+struct Owned(Child);
+
+impl Owned {
+    fn wait_within(&mut self, patience: Duration) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < patience, "the process does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that may not be ready.
+#[derive(Debug)]
+pub struct Starting {
+    child: Owned,
+    ports_file: PathBuf,
+    launch: Launch,
+}
+
+impl Starting {
+    pub fn ready(mut self) -> Program {
+        let start = Instant::now();
+        let text = loop {
+            if let Ok(text) = std::fs::read_to_string(&self.ports_file) {
+                break text;
+            }
+            let ended = self.child.0.try_wait().unwrap();
+            assert!(ended.is_none(), "the server ended: {}", std::fs::read_to_string(self.launch.words_file()).unwrap());
+            assert!(start.elapsed() < PATIENCE, "the server is not ready");
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let ports: serde_json::Value = serde_json::from_str(&text).unwrap();
+        Program { child: self.child, address: ports["tcp"].as_str().unwrap().to_owned(), launch: self.launch }
+    }
+
+    pub fn kill(mut self) {
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
+    }
+}
+
+/// A server that is ready.
+#[derive(Debug)]
+pub struct Program {
+    child: Owned,
+    pub address: String,
+    pub launch: Launch,
+}
+
+impl Program {
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder(self.address.clone())
+    }
+
+    pub async fn client(&self) -> Client {
+        self.builder().connect().await.unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child.0), signal).unwrap();
+    }
+
+    pub fn kill(mut self) {
+        self.child.0.kill().unwrap();
+        let status = self.child.0.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "it had ended before: {status}: {}", self.words());
+    }
+
+    pub fn wait(mut self) -> ExitStatus {
+        self.child.wait_within(PATIENCE)
+    }
+
+    /// Stops with SIGTERM, which must end well.
+    pub fn stop(self) {
+        self.signal(Signal::TERM);
+        let launch = self.launch.clone();
+        let status = self.wait();
+        assert!(status.success(), "{status}: {}", std::fs::read_to_string(launch.words_file()).unwrap());
+    }
+
+    /// Stops with SIGTERM, which may say that not everything could be written.
+    pub fn stop_any(self) {
+        self.signal(Signal::TERM);
+        let status = self.wait();
+        assert!(status.code().is_some(), "{status}");
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.0.try_wait().unwrap().is_none()
+    }
+
+    /// What it wrote to standard error so far.
+    pub fn words(&self) -> String {
+        std::fs::read_to_string(self.launch.words_file()).unwrap()
+    }
+
+    /// Memory that is not pages of files, in bytes.
+    pub fn anonymous_bytes(&self) -> u64 {
+        anonymous_bytes_of(self.pid())
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+}
+
+/// The same of any process.
+pub fn anonymous_bytes_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// A port that no outgoing connection is given by the system, so that a server can come back to it: one that clients dial while
+/// nobody listens could otherwise be taken by the client itself.
+pub fn lasting_port(seed: u64) -> u16 {
+    (0..1000)
+        .map(|step| 12_000 + ((seed % 10_000) as u16 + step * 7) % 18_000)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("a free port")
+}
+
+/// Bytes of all files of a directory, by path.
+pub fn contents(directory: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
