@@ -10,6 +10,7 @@ mod settings;
 mod time;
 mod view;
 
+mod bench;
 mod config_command;
 mod dead_letter;
 mod explain;
@@ -105,6 +106,9 @@ enum Command {
     Stats,
     /// Measure the way to the server and back
     Ping(stats::PingArguments),
+    /// Measure a server, and check that it loses and changes nothing
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Settings of this program
     #[command(subcommand)]
     Config(config_command::ConfigCommand),
@@ -188,6 +192,7 @@ async fn command(command: Command, context: Context) -> Result<u8> {
         Command::Filter(command) => return explain::run(command, context).await,
         Command::Stats => stats::stats(context).await?,
         Command::Ping(arguments) => stats::ping(arguments, context).await?,
+        Command::Bench(command) => return bench::run(command, context).await,
         Command::Config(command) => config_command::run(&command, context)?,
         Command::Completions { shell } => return completions(shell, context),
     }
