@@ -1,6 +1,7 @@
 //! fanlog: a single-node log engine for fan-out.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used))]
 
 pub mod client;
 pub mod codec;

@@ -113,6 +113,9 @@ impl Stage<'_> {
         group.acked += decision.consumed;
         self.state.stats.acked += decision.consumed;
         self.plan.touched.push((group_id, ack.partition));
+        if let (true, Lease::Token(token)) = (decision.is_lease_released, ack.lease) {
+            self.plan.ended.push((token, group_id, ack.partition));
+        }
         if let Some(time) = decision.claimable_at_us {
             if time <= self.now.steady_us {
                 self.plan.freed.push((group_id, ack.partition));

@@ -3,6 +3,7 @@
 //! Order: what other queues keep in this log is checkpointed there first; the log is synced; cursor files are written and synced; the
 //! table gets one block that names the log address. Only then may the log before it be let go.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::format::control::{ControlOp, key};
@@ -11,7 +12,7 @@ use crate::model::{Error, Now};
 use crate::record::{GroupId, PartitionId};
 use crate::storage::disk::Dir;
 use crate::storage::slots::{SlotIdentity, Slots};
-use crate::storage::table::{Entry, Key};
+use crate::storage::table::{Entry, Key, Table};
 
 use super::group::Slot;
 use super::queue::{Committer, Queue};
@@ -30,47 +31,63 @@ struct DirtyCursor {
     is_behind: bool,
 }
 
+/// What writes checkpoints.
+pub(super) struct Checkpointer {
+    pub table: Table,
+    /// Bytes of the table when it was last written anew.
+    table_base: u64,
+    /// Cursors that live in files of their own.
+    cursor_files: BTreeSet<(GroupId, PartitionId)>,
+}
+
+impl Checkpointer {
+    pub fn new(table: Table, cursor_files: BTreeSet<(GroupId, PartitionId)>) -> Self {
+        Self { table_base: table.file_bytes(), table, cursor_files }
+    }
+}
+
 impl Committer {
-    /// Whether the log has gone on to another segment since the last checkpoint.
-    pub fn has_rolled(&self) -> bool {
-        crate::format::lsn_segment(self.writer.end()) > crate::format::lsn_segment(self.checkpoint)
-            && self.bytes_since_checkpoint > 0
+    /// Whether a checkpoint is due: so much log, or a segment, has come since the last.
+    pub fn wants_checkpoint(&self, bytes: u64) -> bool {
+        let has_rolled = crate::format::lsn_segment(self.writer.end()) > self.checkpoint_segment;
+        self.bytes_since_checkpoint >= bytes || (has_rolled && self.bytes_since_checkpoint > 0)
     }
 }
 
 impl Engine {
-    /// Takes a checkpoint of a queue.
+    /// Takes a checkpoint of a queue; those of which something stands in its log come first.
     pub(super) fn checkpoint(&self, queue: &Arc<Queue>, _now: Now) -> Result<()> {
         let foreign = std::mem::take(&mut queue.committer().foreign);
         for incarnation in foreign {
             if let Some(other) = self.queue_by_incarnation(incarnation)
-                && let Err(error) = write_checkpoint(&other, &mut other.committer())
+                && let Err(error) = write_checkpoint(&other)
             {
                 queue.committer().foreign.push(incarnation);
                 return Err(error);
             }
         }
-        write_checkpoint(queue, &mut queue.committer())
+        write_checkpoint(queue)
     }
 }
 
-/// Writes the checkpoint of a queue.
-pub(super) fn write_checkpoint(queue: &Queue, committer: &mut Committer) -> Result<()> {
-    committer.writer.sync()?;
-    committer.unsynced_since_us = None;
-    let at = committer.writer.end();
-    let collected = Collected::take(&mut queue.state());
-    match collected.write(queue, committer, at) {
-        Ok(()) => {
-            committer.checkpoint = at;
-            committer.bytes_since_checkpoint = 0;
-            Ok(())
-        }
-        Err(error) => {
-            collected.put_back(&mut queue.state());
-            Err(error)
-        }
+/// Writes the checkpoint of a queue. Commits go on meanwhile, but for the moment in which the state is collected.
+pub(super) fn write_checkpoint(queue: &Queue) -> Result<()> {
+    let mut checkpointer = queue.checkpointer();
+    let (at, bytes, collected) = {
+        let mut committer = queue.committer();
+        committer.writer.sync()?;
+        committer.unsynced_since_us = None;
+        let at = committer.writer.end();
+        committer.checkpoint_segment = crate::format::lsn_segment(at);
+        let bytes = std::mem::take(&mut committer.bytes_since_checkpoint);
+        (at, bytes, Collected::take(&mut queue.state()))
+    };
+    let written = collected.write(queue, &mut checkpointer, at);
+    if written.is_err() {
+        queue.committer().bytes_since_checkpoint += bytes.max(1);
+        collected.put_back(&mut queue.state());
     }
+    written
 }
 
 /// What changed since the last checkpoint.
@@ -78,7 +95,7 @@ struct Collected {
     entries: Vec<(Key, Option<Vec<u8>>)>,
     partitions: Vec<PartitionId>,
     cursors: Vec<DirtyCursor>,
-    groups: std::collections::BTreeSet<GroupId>,
+    groups: BTreeSet<GroupId>,
 }
 
 impl Collected {
@@ -114,11 +131,11 @@ impl Collected {
         Self { entries, partitions, cursors, groups }
     }
 
-    fn write(&self, queue: &Queue, committer: &mut Committer, at: u64) -> Result<()> {
+    fn write(&self, queue: &Queue, checkpointer: &mut Checkpointer, at: u64) -> Result<()> {
         let mut entries: Vec<(Key, Option<Vec<u8>>)> = self.entries.clone();
         let mut files_to_remove = Vec::new();
         // Files of groups that are gone.
-        let orphans = committer.cursor_files.iter().filter(|(group, _)| !self.groups.contains(group));
+        let orphans = checkpointer.cursor_files.iter().filter(|(group, _)| !self.groups.contains(group));
         for &(group, partition) in orphans {
             entries.push((Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, None));
             files_to_remove.push((group, partition));
@@ -127,14 +144,14 @@ impl Collected {
         let dir = if needs_dir { Some(cursors_dir(&queue.dir)?) } else { None };
         for cursor in &self.cursors {
             let place = (cursor.group, cursor.partition);
-            let has_file = committer.cursor_files.contains(&place);
-            let wants_file = cursor.is_behind && (has_file || committer.cursor_files.len() < CURSOR_FILES_MAX);
+            let has_file = checkpointer.cursor_files.contains(&place);
+            let wants_file = cursor.is_behind && (has_file || checkpointer.cursor_files.len() < CURSOR_FILES_MAX);
             let in_file = Key { kind: key::CURSOR_IN_FILE, a: cursor.group, b: cursor.partition };
             let in_table = Key { kind: key::CURSOR, a: cursor.group, b: cursor.partition };
             match (&dir, wants_file) {
                 (Some(dir), true) => {
                     write_cursor_file(dir, queue.incarnation, cursor, has_file, at)?;
-                    committer.cursor_files.insert(place);
+                    checkpointer.cursor_files.insert(place);
                     entries.push((in_file, Some(Vec::new())));
                     entries.push((in_table, None));
                 }
@@ -149,9 +166,9 @@ impl Collected {
                 }
             }
         }
-        append(committer, queue, at, &entries)?;
+        append(checkpointer, queue, at, &entries)?;
         if let Some(dir) = dir {
-            remove_files(&dir, committer, files_to_remove)?;
+            remove_files(&dir, checkpointer, files_to_remove)?;
         }
         Ok(())
     }
@@ -174,25 +191,22 @@ impl Collected {
 }
 
 /// Adds a block to the table, or writes the table anew when it has doubled since it was last.
-fn append(committer: &mut Committer, queue: &Queue, at: u64, entries: &[(Key, Option<Vec<u8>>)]) -> Result<()> {
+fn append(checkpointer: &mut Checkpointer, queue: &Queue, at: u64, entries: &[(Key, Option<Vec<u8>>)]) -> Result<()> {
     const GROWTH_MIN: u64 = 1 << 20;
-    let is_grown = committer.table.file_bytes() > committer.table_base * 2 + GROWTH_MIN;
+    let is_grown = checkpointer.table.file_bytes() > checkpointer.table_base * 2 + GROWTH_MIN;
     let borrowed = entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() });
-    committer.table.append(at, borrowed)?;
+    checkpointer.table.append(at, borrowed)?;
     if is_grown {
-        let live = all_entries(&queue.state(), &committer.cursor_files);
+        let live = all_entries(&queue.state(), &checkpointer.cursor_files);
         let borrowed = live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) });
-        committer.table.rewrite(at, borrowed)?;
-        committer.table_base = committer.table.file_bytes();
+        checkpointer.table.rewrite(at, borrowed)?;
+        checkpointer.table_base = checkpointer.table.file_bytes();
     }
     Ok(())
 }
 
 /// Every entry that a table written anew has.
-pub(super) fn all_entries(
-    state: &State,
-    cursor_files: &std::collections::BTreeSet<(GroupId, PartitionId)>,
-) -> Vec<(Key, Vec<u8>)> {
+pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, PartitionId)>) -> Vec<(Key, Vec<u8>)> {
     let mut operations = vec![
         ControlOp::Queue(crate::format::control::QueueRecord {
             name: state.name.clone(),
@@ -278,7 +292,7 @@ fn write_cursor_file(dir: &Arc<dyn Dir>, incarnation: u64, cursor: &DirtyCursor,
     Slots::create(dir, &name, identity, at, &cursor.state).map(drop).map_err(slots_error)
 }
 
-fn remove_files(dir: &Arc<dyn Dir>, committer: &mut Committer, places: Vec<(GroupId, PartitionId)>) -> Result<()> {
+fn remove_files(dir: &Arc<dyn Dir>, checkpointer: &mut Checkpointer, places: Vec<(GroupId, PartitionId)>) -> Result<()> {
     if places.is_empty() {
         return Ok(());
     }
@@ -288,7 +302,7 @@ fn remove_files(dir: &Arc<dyn Dir>, committer: &mut Committer, places: Vec<(Grou
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
-        committer.cursor_files.remove(&(group, partition));
+        checkpointer.cursor_files.remove(&(group, partition));
     }
     Ok(dir.sync()?)
 }

@@ -20,6 +20,8 @@ impl From<LogError> for Error {
             LogError::Disk(error) => error.into(),
             LogError::Poisoned(_) => Self::new(ErrorCode::Poisoned, error.to_string()),
             LogError::Format(_) => Self::new(ErrorCode::NewerFormat, error.to_string()),
+            LogError::TooLarge { .. } => Self::new(ErrorCode::TooLarge, error.to_string()),
+            LogError::NumbersUsedUp => Self::new(ErrorCode::DiskFull, error.to_string()),
             LogError::BeyondEnd { .. } | LogError::Damaged { .. } => Self::new(ErrorCode::Corrupt, error.to_string()),
         }
     }

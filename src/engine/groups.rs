@@ -180,10 +180,12 @@ impl Engine {
             }
             let name = name.to_owned();
             let mut woken = Vec::new();
-            if let Some(group) = queue.state().group_id(Some(&name))
-                && let Some(found) = queue.state().groups.get_mut(&group)
             {
-                found.wake_all(&mut woken);
+                // One guard for both looks: a second one inside the first would wait for itself.
+                let mut state = queue.state();
+                if let Some(group) = state.group_id(Some(&name)).and_then(|id| state.groups.get_mut(&id)) {
+                    group.wake_all(&mut woken);
+                }
             }
             let cursors = queue.run(now, move |stage| {
                 let Some(id) = stage.state.group_id(Some(&name)) else { return Ok(None) };

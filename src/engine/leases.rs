@@ -1,6 +1,7 @@
 //! Where the claims of each lease are, for whoever names the lease alone: extension, hand-back, transactions.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
 
 use crate::record::{GroupId, PartitionId};
@@ -21,7 +22,15 @@ struct Entry {
     places: Vec<Place>,
 }
 
-/// The leases that were given out and may be live. An entry outlives its lease by a sweep at most.
+/// What all queues of an engine share.
+#[derive(Debug, Default)]
+pub(super) struct Common {
+    /// Bytes that wait for a commit.
+    pub pending_bytes: AtomicUsize,
+    pub leases: Leases,
+}
+
+/// The leases that were given out and may be live. One that ended by time is forgotten at the next sweep.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     map: Mutex<HashMap<LeaseToken, Entry, rapidhash::fast::RandomState>>,
@@ -45,6 +54,16 @@ impl Leases {
     pub fn extend(&self, token: LeaseToken, until_us: u64) {
         if let Some(entry) = self.lock().get_mut(&token) {
             entry.until_us = entry.until_us.max(until_us);
+        }
+    }
+
+    /// Forgets one claim of a lease, and the lease with its last one.
+    pub fn remove_place(&self, token: LeaseToken, place: Place) {
+        let mut map = self.lock();
+        let Some(entry) = map.get_mut(&token) else { return };
+        entry.places.retain(|other| *other != place);
+        if entry.places.is_empty() {
+            map.remove(&token);
         }
     }
 

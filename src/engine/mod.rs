@@ -57,7 +57,7 @@ use cache::BatchCache;
 use completion::{Completion, Done};
 use delivery::LeaseToken;
 pub use group::Wake;
-use leases::Leases;
+use leases::Common;
 pub use open::{Finding, RecoveryReport};
 use prepare::{PushLimits, prepare};
 use queue::{Job, Queue};
@@ -118,12 +118,11 @@ struct Shared {
     /// Held while a queue is made or deleted, so that a name is made once.
     making: Mutex<()>,
     cache: BatchCache,
-    leases: Leases,
+    common: Arc<Common>,
     start_number: u64,
     token_counter: AtomicU64,
     watch_counter: AtomicU64,
     rotation: AtomicUsize,
-    pending_bytes: Arc<AtomicUsize>,
     scheduler: Scheduler,
     timing: Mutex<timer::Timing>,
     is_closed: AtomicBool,
@@ -171,7 +170,7 @@ impl Engine {
         if is_empty {
             return done(self.empty_push(queue));
         }
-        let pending = self.shared.pending_bytes.load(Ordering::Relaxed);
+        let pending = self.shared.common.pending_bytes.load(Ordering::Relaxed);
         if pending > self.shared.options.pending_bytes_max {
             let text = format!("{pending} bytes wait to be committed; try again after a pause");
             return done(Err(Error::new(ErrorCode::Busy, text)));
@@ -293,17 +292,17 @@ impl Engine {
         let Some(token) = LeaseToken::parse(lease_id) else { return Ok(reply) };
         let until_us = now.steady_us.saturating_add(milliseconds.saturating_mul(1000));
         let mut earliest = u64::MAX;
-        for place in self.shared.leases.places(token) {
+        for place in self.shared.common.leases.places(token) {
             let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
             let mut state = queue.state();
             let active = state.groups.get_mut(&place.group).and_then(|group| group.existing_active(place.partition));
             let Some(until_us) = active.and_then(|active| active.delivery.extend(token, until_us, now)) else { continue };
-            state.timers.push(std::cmp::Reverse((until_us, place.group, place.partition)));
+            state.timers.set(until_us, place.group, place.partition);
             earliest = earliest.min(until_us);
             reply.renewed += 1;
         }
         if reply.renewed > 0 {
-            self.shared.leases.extend(token, earliest);
+            self.shared.common.leases.extend(token, earliest);
             reply.expires_at_us = now.wall_us.saturating_add(earliest.saturating_sub(now.steady_us));
         }
         Ok(reply)
@@ -317,7 +316,7 @@ impl Engine {
     pub fn release(&self, lease_id: &str, now: Now) -> Result<u32> {
         let Some(token) = LeaseToken::parse(lease_id) else { return Ok(0) };
         let mut released = 0;
-        for place in self.shared.leases.places(token) {
+        for place in self.shared.common.leases.places(token) {
             let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
             let mut woken = Vec::new();
             {
@@ -334,7 +333,7 @@ impl Engine {
             }
             woken.iter().for_each(|wake| wake());
         }
-        self.shared.leases.remove(token);
+        self.shared.common.leases.remove(token);
         Ok(released)
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use crate::codec::Reader;
 use crate::format::control::{ControlOp, JumpRecord, key};
 use crate::format::{Lsn, lsn_segment, names};
-use crate::model::{Error, ErrorCode, Now};
+use crate::model::{Durability, Error, ErrorCode, Now};
 use crate::record::{GroupId, PartitionId, RecordKind, StoredBatch};
 use crate::storage::disk::{Dir, RealDir};
 use crate::storage::lock::DirectoryLock;
@@ -20,7 +20,7 @@ use crate::storage::slots::{SlotIdentity, Slots};
 use crate::storage::table::{Entry, Key, Table};
 
 use super::cache::BatchCache;
-use super::leases::Leases;
+use super::leases::Common;
 use super::producers::Past;
 use super::queue::Queue;
 use super::start::{START_FILE, StartRecord, boot_id, is_our_file};
@@ -55,6 +55,15 @@ pub struct Finding {
     pub queue: Option<String>,
     /// One line for people.
     pub text: String,
+}
+
+/// What opening a queue needs to know of the run.
+struct Context {
+    start_number: u64,
+    /// The machine went down under the last run: what was written and not synced may be gone.
+    has_lost_power: bool,
+    common: Arc<Common>,
+    now: Now,
 }
 
 /// A queue that was opened, and what it owes to others.
@@ -95,15 +104,17 @@ impl Engine {
         };
         report.was_clean = before.is_none_or(|before| before.is_clean);
         let number = before.map_or(0, |before| before.number) + 1;
+        let has_lost_power = before.is_some_and(|before| !before.is_clean && before.boot_id != boot_id());
         StartRecord { number, is_clean: false, boot_id: boot_id() }.write(&dir)?;
         let incarnations = list_queues(&dir, &mut report)?;
         if before.is_none() && !incarnations.is_empty() {
             report.finding(true, None, format!("the file {START_FILE} is missing beside queues"));
         }
-        let pending_bytes = Arc::new(AtomicUsize::new(0));
+        let common = Arc::<Common>::default();
+        let context = Context { start_number: number, has_lost_power, common: Arc::clone(&common), now };
         let mut opened = Vec::new();
         for incarnation in incarnations {
-            match open_queue(&dir, incarnation, number, &pending_bytes, now, &mut report) {
+            match open_queue(&dir, incarnation, &context, &mut report) {
                 Ok(queue) => opened.push(queue),
                 Err(error) if error.code == ErrorCode::NewerFormat => return Err(error),
                 Err(error) => {
@@ -134,12 +145,11 @@ impl Engine {
                 queues: RwLock::new(queues),
                 making: Mutex::new(()),
                 cache: BatchCache::default(),
-                leases: Leases::default(),
+                common,
                 start_number: number,
                 token_counter: AtomicU64::new(1),
                 watch_counter: AtomicU64::new(1),
                 rotation: AtomicUsize::new(0),
-                pending_bytes,
                 scheduler: Scheduler::default(),
                 timing: Mutex::new(Timing::default()),
                 is_closed: AtomicBool::new(false),
@@ -239,14 +249,7 @@ fn list_queues(dir: &Arc<dyn Dir>, report: &mut RecoveryReport) -> Result<Vec<u6
     Ok(incarnations)
 }
 
-fn open_queue(
-    root: &Arc<dyn Dir>,
-    incarnation: u64,
-    start_number: u64,
-    pending_bytes: &Arc<AtomicUsize>,
-    now: Now,
-    report: &mut RecoveryReport,
-) -> Result<Opened> {
+fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: &mut RecoveryReport) -> Result<Opened> {
     let dir = root.dir(&names::queue_dir(incarnation))?;
     let mut state = State::new("");
     let mut cursor_files = BTreeSet::new();
@@ -267,15 +270,14 @@ fn open_queue(
         report.finding(true, Some(&name), text);
     }
     read_cursor_files(&dir, incarnation, &mut state, &mut cursor_files, &name, report)?;
-    let epoch = u32::try_from(start_number).unwrap_or(u32::MAX);
+    let epoch = u32::try_from(context.start_number).unwrap_or(u32::MAX);
     let options = OpenLog {
         incarnation,
         epoch,
         checkpoint: table.lsn(),
         first_segment: state.counters.first_segment,
         segment_bytes_max: state.settings.segment_bytes_max,
-        is_read_only: false,
-        now_us: now.wall_us,
+        now_us: context.now.wall_us,
     };
     let mut replay = Replay { state: &mut state, foreign: Vec::new(), redo: Vec::new(), undecodable: 0 };
     let recovery = log::open(&dir, &options, &mut |record| replay.record(record))?;
@@ -284,10 +286,14 @@ fn open_queue(
         report.finding(true, Some(&name), format!("{undecodable} records do not decode"));
     }
     report.records_replayed += recovery.replayed;
-    let jump = jump_after(&recovery.findings, &recovery.writer, table.lsn());
+    let mut jump = jump_after(&recovery.findings, &recovery.writer, table.lsn());
+    if context.has_lost_power && state.settings.durability != Durability::Sync {
+        // Offsets that were told before they were durable may be gone with their messages; they are not given again.
+        let known = jump.get_or_insert(JumpRecord { segment: lsn_segment(recovery.writer.end()), offsets: 0 });
+        known.offsets = known.offsets.saturating_add(1 << 32);
+    }
     for finding in &recovery.findings {
-        let (is_loss, text) = describe(finding);
-        report.finding(is_loss, Some(&name), text);
+        report.finding(finding.is_loss(), Some(&name), finding.to_string());
     }
     if let Some(jump) = jump {
         let known = state.jump.unwrap_or_default();
@@ -302,10 +308,10 @@ fn open_queue(
         let at = table.lsn();
         table.rewrite(at, live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
     }
-    let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(pending_bytes), cursor_files);
+    let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(&context.common), cursor_files);
     if jump.is_some() {
         // The jump must outlive this run before an offset is given out.
-        super::checkpoint::write_checkpoint(&queue, &mut queue.committer())?;
+        super::checkpoint::write_checkpoint(&queue)?;
     }
     Ok(Opened { queue: Arc::new(queue), foreign, redo })
 }
@@ -444,7 +450,9 @@ fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn)
             LogFinding::Damaged { segment, start, end } if crate::format::lsn(segment, end) > checkpoint => {
                 u64::from(end - start)
             }
-            LogFinding::MissingSegment(number) if number >= lsn_segment(checkpoint) => 1 << 30,
+            LogFinding::MissingSegments { first, last } if last >= lsn_segment(checkpoint) => {
+                u64::from(last - first.max(lsn_segment(checkpoint)) + 1) << 30
+            }
             LogFinding::EndsBeforeCheckpoint { .. } => 1 << 20,
             _ => continue,
         };
@@ -452,31 +460,4 @@ fn jump_after(findings: &[LogFinding], writer: &log::LogWriter, checkpoint: Lsn)
         offsets = offsets.saturating_add(batches.saturating_mul(MESSAGES_MAX));
     }
     (offsets > 0).then(|| JumpRecord { segment: lsn_segment(writer.end()), offsets: offsets.min(1 << 48) })
-}
-
-fn describe(finding: &LogFinding) -> (bool, String) {
-    match finding {
-        LogFinding::TornTail { segment, position, bytes, reason, has_records_behind } => {
-            let behind = if *has_records_behind { "; whole records lie behind it" } else { "" };
-            (
-                false,
-                format!(
-                    "the last write did not finish: {bytes} bytes of segment {segment:08x} from position {position} on were cut and \
-                     kept aside ({reason}{behind})"
-                ),
-            )
-        }
-        LogFinding::Damaged { segment, start, end } => {
-            (true, format!("segment {segment:08x} is damaged from position {start} to {end}; the rest is served"))
-        }
-        LogFinding::MissingSegment(number) => (true, format!("segment {number:08x} is missing")),
-        LogFinding::BadSegmentHeader { segment, reason } => {
-            (false, format!("the header of segment {segment:08x} does not read ({reason}); its records are served"))
-        }
-        LogFinding::EndsBeforeCheckpoint { end, checkpoint } => {
-            (true, format!("the log ends at {end:#x}, before the checkpoint at {checkpoint:#x}: newer files are gone"))
-        }
-        LogFinding::IndexRebuilt(number) => (false, format!("the index of segment {number:08x} was made again")),
-        LogFinding::ForeignFile(name) => (false, format!("{name} is none of ours; it is left alone")),
-    }
 }

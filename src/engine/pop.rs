@@ -116,8 +116,8 @@ impl Engine {
             if request.auto_ack {
                 acks.push(acknowledge_at_once(queue, &candidate, &claim, token, &state));
             } else {
-                self.shared.leases.add(token, until_us, queue.incarnation, group, candidate.partition);
-                state.timers.push(std::cmp::Reverse((until_us, group, candidate.partition)));
+                self.shared.common.leases.add(token, until_us, queue.incarnation, group, candidate.partition);
+                state.timers.set(until_us, group, candidate.partition);
             }
             reply.claims.push(claim.claim);
             if pinned.is_some() {
@@ -279,7 +279,7 @@ fn next_candidate(
             }
         };
         if let Some(opens_us) = opens_at(settings, partition, now) {
-            timers.push(std::cmp::Reverse((opens_us, group_id, id)));
+            timers.set(opens_us, group_id, id);
             match give_up(None) {
                 Some(outcome) => return outcome,
                 None => continue,
@@ -441,7 +441,7 @@ fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken
         false
     });
     let Some((time, first)) = opens_us else { return };
-    state.timers.push(std::cmp::Reverse((time, candidate.group, candidate.partition)));
+    state.timers.set(time, candidate.group, candidate.partition);
     let young = OffsetRange { first, last: Offset::MAX };
     let count = taken.messages.clear(young);
     taken.count -= (count as u32).min(taken.count);

@@ -1,11 +1,11 @@
 //! One queue: its log, its state, and the group commit that moves both.
 //!
 //! Requests are put in line and committed together by whoever comes to it first: a caller that waits, or a committer thread. Locks
-//! are taken in the order committer, state, line; none is held while another queue's is taken, but for transactions, which take
+//! are taken in the order checkpointer, committer, state, line; none is held while another queue's is taken, but for transactions, which take
 //! committers in the order of incarnations.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::format::control::ControlOp;
@@ -16,10 +16,12 @@ use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
 
 use super::acknowledge::ResolvedAck;
+use super::checkpoint::Checkpointer;
 use super::completion::{Completion, Done, Signal};
 use super::delivery::Delivery;
 use super::filters::FilterSet;
 use super::group::Wake;
+use super::leases::{Common, Place};
 use super::prepare::Prepared;
 use super::stage::{Plan, Stage};
 use super::state::State;
@@ -37,10 +39,10 @@ pub(super) struct Queue {
     pub log: Arc<Log>,
     pub spares: Arc<SpareMaker>,
     committer: Mutex<Committer>,
+    checkpointer: Mutex<Checkpointer>,
     state: Mutex<State>,
     line: Mutex<Line>,
-    /// Bytes that wait over all queues, shared with the engine.
-    pending_bytes: Arc<AtomicUsize>,
+    common: Arc<Common>,
     filters: Mutex<Arc<FilterSet>>,
     pub is_scheduled: AtomicBool,
     is_deleted: AtomicBool,
@@ -52,21 +54,17 @@ pub(super) struct Queue {
 /// What only the committing thread touches.
 pub(super) struct Committer {
     pub writer: LogWriter,
-    pub table: Table,
-    /// Bytes of the table when it was last written anew.
-    pub table_base: u64,
-    /// Where the log ended at the last checkpoint.
-    pub checkpoint: u64,
-    /// Bytes written to the log since the last checkpoint.
+    /// Bytes written to the log since the last checkpoint began.
     pub bytes_since_checkpoint: u64,
+    /// The segment in which the last checkpoint began.
+    pub checkpoint_segment: u32,
     /// Steady time of the first write that no sync has followed.
     pub unsynced_since_us: Option<u64>,
     /// Whether a record behind the last commit says how far the log is durable.
     pub is_frontier_marked: bool,
     pub last_commit_us: u64,
-    /// Queues whose cursors stand in this log: their checkpoint comes before this one's.
+    /// Queues of which something stands in this log: their checkpoint comes before this one's.
     pub foreign: Vec<u64>,
-    pub cursor_files: std::collections::BTreeSet<(GroupId, PartitionId)>,
 }
 
 #[derive(Default)]
@@ -195,20 +193,17 @@ impl Queue {
         writer: LogWriter,
         table: Table,
         state: State,
-        pending_bytes: Arc<AtomicUsize>,
-        cursor_files: std::collections::BTreeSet<(GroupId, PartitionId)>,
+        common: Arc<Common>,
+        cursor_files: BTreeSet<(GroupId, PartitionId)>,
     ) -> Self {
         let committer = Committer {
-            table_base: table.file_bytes(),
-            checkpoint: table.lsn(),
             bytes_since_checkpoint: 0,
+            checkpoint_segment: crate::format::lsn_segment(table.lsn()),
             unsynced_since_us: None,
             is_frontier_marked: true,
             last_commit_us: 0,
             foreign: Vec::new(),
-            cursor_files,
             writer,
-            table,
         };
         Self {
             incarnation,
@@ -217,10 +212,11 @@ impl Queue {
             log: Arc::clone(committer.writer.log()),
             spares: Arc::clone(committer.writer.spares()),
             committer: Mutex::new(committer),
+            checkpointer: Mutex::new(Checkpointer::new(table, cursor_files)),
             filters: Mutex::new(Arc::clone(&state.filters)),
             state: Mutex::new(state),
             line: Mutex::default(),
-            pending_bytes,
+            common,
             is_scheduled: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
             commits: AtomicU64::new(0),
@@ -249,6 +245,11 @@ impl Queue {
         Some(CommitterGuard { guard, _hand_on: HandOn(self) })
     }
 
+    /// The right to write a checkpoint; taken before the right to commit.
+    pub fn checkpointer(&self) -> MutexGuard<'_, Checkpointer> {
+        self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The filters that a push starting now is judged by.
     pub fn filters(&self) -> Arc<FilterSet> {
         Arc::clone(&self.filters.lock().unwrap_or_else(PoisonError::into_inner))
@@ -259,7 +260,7 @@ impl Queue {
         if self.is_deleted.load(Ordering::Acquire) {
             return job.refuse(self.gone());
         }
-        self.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
+        self.common.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         let mut line = self.line();
         line.newest = line.newest.max(Some(now));
         line.jobs.push_back(job);
@@ -331,7 +332,7 @@ impl Queue {
         self.is_deleted.store(true, Ordering::Release);
         let jobs = std::mem::take(&mut self.line().jobs);
         for job in jobs {
-            self.pending_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
+            self.common.pending_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
             job.refuse(self.gone());
         }
         let mut woken = Vec::new();
@@ -351,7 +352,7 @@ impl Queue {
         let Some((jobs, now)) = self.take_jobs() else { return false };
         let bytes: usize = jobs.iter().map(Job::bytes).sum();
         self.commit_jobs(committer, jobs, now);
-        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.common.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
         true
     }
 
@@ -488,6 +489,10 @@ impl Queue {
         let has_messages = {
             let mut state = self.state();
             let filters = Arc::clone(&state.filters);
+            for (token, group, partition) in &plan.ended {
+                let place = Place { incarnation: self.incarnation, group: *group, partition: *partition };
+                self.common.leases.remove_place(*token, place);
+            }
             let freed = plan.freed.clone();
             let timers = plan.timers.clone();
             let touched = plan.publish(&mut state, created_at_us, committer.writer.end());
@@ -495,7 +500,7 @@ impl Queue {
                 *self.filters.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state.filters);
             }
             for (time, group, partition) in timers {
-                state.timers.push(std::cmp::Reverse((time, group, partition)));
+                state.timers.set(time, group, partition);
             }
             wake_for(&mut state, &freed, touched.len(), now, &mut woken);
             !touched.is_empty()

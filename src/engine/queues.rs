@@ -82,6 +82,17 @@ impl Engine {
         Ok(info(&*self.find_queue(name)?))
     }
 
+    /// The incarnation and the settings of a queue; unlike [`Engine::queue`] it counts nothing.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`.
+    pub fn settings(&self, name: &str) -> Result<(u64, Arc<QueueSettings>)> {
+        let queue = self.find_queue(name)?;
+        let settings = Arc::clone(&queue.state().settings);
+        Ok((queue.incarnation, settings))
+    }
+
     /// All queues, sorted by name.
     pub fn queues(&self) -> Vec<QueueInfo> {
         let mut found: Vec<_> = self.all_queues().iter().map(|queue| info(queue)).collect();
@@ -147,7 +158,7 @@ impl Engine {
         ServerStats {
             queues: queues.len() as u64,
             total,
-            pending_bytes: self.shared.pending_bytes.load(std::sync::atomic::Ordering::Relaxed) as u64,
+            pending_bytes: self.shared.common.pending_bytes.load(std::sync::atomic::Ordering::Relaxed) as u64,
             disk_free_bytes: self.shared.dir.free_bytes().unwrap_or(0),
             waiting_pops: self.waiting_pops(),
             start_number: self.shared.start_number,
@@ -223,8 +234,8 @@ impl Engine {
         let mut state = State::new(name);
         let record = QueueRecord { name: name.to_owned(), created_at_us: now.wall_us, settings };
         state.apply(&ControlOp::Queue(record), false);
-        let pending = Arc::clone(&self.shared.pending_bytes);
-        Ok(Queue::new(incarnation, dir, recovery.writer, table, state, pending, BTreeSet::new()))
+        let common = Arc::clone(&self.shared.common);
+        Ok(Queue::new(incarnation, dir, recovery.writer, table, state, common, BTreeSet::new()))
     }
 
     fn open_new(
@@ -242,7 +253,6 @@ impl Engine {
             checkpoint: BEGINNING,
             first_segment: 1,
             segment_bytes_max: settings.segment_bytes_max,
-            is_read_only: false,
             now_us: now.wall_us,
         };
         Ok((log::open(dir, &options, &mut |_| {})?, table))

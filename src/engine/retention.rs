@@ -70,7 +70,6 @@ impl Engine {
     fn unlink_dead_segments(&self, queue: &Arc<Queue>, now: Now) -> super::Result<()> {
         let segments = queue.log.segments();
         let Some((_, sealed)) = segments.split_last() else { return Ok(()) };
-        let checkpoint = crate::format::lsn_segment(queue.committer().checkpoint);
         let mut first = None;
         for segment in sealed {
             let batches = segment.all_batches()?;
@@ -84,16 +83,14 @@ impl Engine {
             first = Some(segment.number() + 1);
         }
         let Some(first) = first else { return Ok(()) };
-        if first > checkpoint {
-            // The log that a start would replay stays; a checkpoint moves on.
-            self.checkpoint(queue, now)?;
-        }
         queue.run(now, move |stage| {
             let mut counters = stage.state.counters;
             counters.first_segment = counters.first_segment.max(first);
             stage.plan.operations.push(ControlOp::Counters(counters));
             Ok(())
         })?;
+        // A start must know that these segments went before it looks for them, and must not want to replay them.
+        self.checkpoint(queue, now)?;
         queue.log.remove_before(first)?;
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::model::{Compression, Error, ErrorCode, Now, Promise, PushReply, PushR
 use crate::record::{Annex, GroupId, Offset, PartitionId, ProducerMark};
 use crate::storage::log::{Log, OutBatch, OutBody, OutRecord};
 
-use super::delivery::Cursor;
+use super::delivery::{Cursor, LeaseToken};
 use super::filters::join_matches;
 use super::prepare::{Content, Prepared, pack};
 use super::producers::{Past, Verdict};
@@ -50,6 +50,8 @@ pub(super) struct Plan {
     pub touched: Vec<(GroupId, PartitionId)>,
     /// Cursors that may hand out something again once the commit is published.
     pub freed: Vec<(GroupId, PartitionId)>,
+    /// Claims whose lease is over.
+    pub ended: Vec<(LeaseToken, GroupId, PartitionId)>,
     /// Cursors to look at again at a steady time.
     pub timers: Vec<(u64, GroupId, PartitionId)>,
     /// Cursors that change, to be published.

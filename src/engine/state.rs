@@ -42,8 +42,7 @@ pub(super) struct State {
     pub jump: Option<JumpRecord>,
     /// Parts of transactions of other queues that this queue has.
     pub applied: BTreeMap<(u64, u64), ()>,
-    /// When to look at a cursor again: leases and delays that end, windows that close.
-    pub timers: BinaryHeap<Reverse<(u64, GroupId, PartitionId)>>,
+    pub timers: Timers,
     /// Table entries other than partitions and cursors that the next checkpoint must write; `None` removes.
     pub dirty: BTreeMap<Key, Option<Vec<u8>>>,
     /// The newest time given to a batch: times of a queue never go back.
@@ -51,6 +50,46 @@ pub(super) struct State {
     pub stats: Counts,
     /// Where the look for idle partitions goes on.
     pub cleanup_from: PartitionId,
+}
+
+/// When to look at a cursor again: leases and delays that end, windows that close. A cursor has one time at most, the earliest asked
+/// for; whoever is told then looks at what is due later. So leases that ended early leave nothing behind.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    heap: BinaryHeap<Reverse<(u64, GroupId, PartitionId)>>,
+    times: HashMap<(GroupId, PartitionId), u64, rapidhash::fast::RandomState>,
+}
+
+impl Timers {
+    /// Asks for a look at a steady time.
+    pub fn set(&mut self, time_us: u64, group: GroupId, partition: PartitionId) {
+        let known = self.times.entry((group, partition)).or_insert(u64::MAX);
+        if time_us < *known {
+            *known = time_us;
+            self.heap.push(Reverse((time_us, group, partition)));
+        }
+    }
+
+    /// The next cursor whose time has come.
+    pub fn pop_due(&mut self, now_us: u64) -> Option<(GroupId, PartitionId)> {
+        while let Some(&Reverse((time_us, group, partition))) = self.heap.peek() {
+            if time_us > now_us {
+                return None;
+            }
+            self.heap.pop();
+            // An earlier time that was asked for later has come first.
+            if self.times.get(&(group, partition)) == Some(&time_us) {
+                self.times.remove(&(group, partition));
+                return Some((group, partition));
+            }
+        }
+        None
+    }
+
+    /// The earliest time.
+    pub fn next_us(&self) -> Option<u64> {
+        self.heap.peek().map(|&Reverse((time_us, ..))| time_us)
+    }
 }
 
 /// Counters since start.
@@ -88,7 +127,7 @@ impl State {
             gaps: HashMap::new(),
             jump: None,
             applied: BTreeMap::new(),
-            timers: BinaryHeap::new(),
+            timers: Timers::default(),
             dirty: BTreeMap::new(),
             newest_at_us: 0,
             stats: Counts::default(),

@@ -1,6 +1,5 @@
 //! What time makes due: leases and delays that end, syncs of the weaker modes, frontier marks, checkpoints, retention.
 
-use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
 
 use crate::model::{Durability, Now};
@@ -54,7 +53,7 @@ impl Engine {
             }
         }
         if is_maintenance {
-            self.shared.leases.sweep(now.steady_us);
+            self.shared.common.leases.sweep(now.steady_us);
         }
         next_us
     }
@@ -72,11 +71,14 @@ impl Engine {
             };
             let due_us = since_us + interval_us;
             if now.steady_us >= due_us {
-                // A failure poisons the log, and every later push says so.
-                if committer.writer.sync().is_ok() {
-                    committer.unsynced_since_us = None;
-                    queue.state().stats.syncs += 1;
-                }
+                // Commits go on while the disk works. A failure poisons the log, and every later push says so.
+                let (file, end) = committer.writer.sync_handle();
+                committer.unsynced_since_us = None;
+                drop(committer);
+                let outcome = file.sync_data();
+                committer = queue.committer();
+                let _ = committer.writer.synced(outcome, end);
+                queue.state().stats.syncs += 1;
             } else {
                 next_us = next_us.min(due_us);
             }
@@ -91,9 +93,9 @@ impl Engine {
                 next_us = next_us.min(due_us);
             }
         }
-        let wants_checkpoint = committer.bytes_since_checkpoint >= CHECKPOINT_BYTES || committer.has_rolled();
-        if is_maintenance && wants_checkpoint {
-            drop(committer);
+        let wants_checkpoint = is_maintenance && committer.wants_checkpoint(CHECKPOINT_BYTES);
+        drop(committer);
+        if wants_checkpoint {
             // A checkpoint that fails is tried again; until then the log is kept, and a restart replays more of it.
             let _ = self.checkpoint(queue, now);
         }
@@ -110,11 +112,7 @@ fn expire(queue: &Queue, now: Now) -> u64 {
     let next_us = {
         let mut state = queue.state();
         let state = &mut *state;
-        while let Some(&Reverse((due_us, group, partition))) = state.timers.peek() {
-            if due_us > now.steady_us {
-                break;
-            }
-            state.timers.pop();
+        while let Some((group, partition)) = state.timers.pop_due(now.steady_us) {
             let Some(found) = state.groups.get_mut(&group) else { continue };
             let Some(end) = state.partitions.get(partition).map(|known| known.end) else { continue };
             let has_more = match found.slot(partition) {
@@ -123,8 +121,12 @@ fn expire(queue: &Queue, now: Now) -> u64 {
                 _ => true,
             };
             if let Some(active) = found.existing_active(partition) {
-                active.delivery.expire(now);
-                found.mark_dirty(partition);
+                if active.delivery.expire(now) {
+                    found.mark_dirty(partition);
+                }
+                if let Some(later_us) = found.existing_active(partition).and_then(|active| active.delivery.next_deadline()) {
+                    state.timers.set(later_us, group, partition);
+                }
             }
             found.settle(partition);
             if has_more {
@@ -132,7 +134,7 @@ fn expire(queue: &Queue, now: Now) -> u64 {
                 found.wake(1, &mut woken);
             }
         }
-        state.timers.peek().map_or(u64::MAX, |&Reverse((due_us, ..))| due_us)
+        state.timers.next_us().unwrap_or(u64::MAX)
     };
     woken.iter().for_each(|wake| wake());
     next_us

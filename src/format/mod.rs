@@ -4,6 +4,7 @@
 //! both. Records and batches, which also travel, are in [`crate::record`].
 
 pub mod control;
+pub mod cursor;
 pub mod index;
 pub mod names;
 pub mod segment;

@@ -42,9 +42,15 @@ pub fn new_segment(number: u32) -> String {
     format!("{number:08x}.segment-new")
 }
 
-/// The number of a segment file that is being prepared.
-pub fn parse_new_segment(name: &str) -> Option<u32> {
-    parse_number(name.strip_suffix(".segment-new")?)
+/// A segment file made ahead of need, with the lowest number that it may get. It has a name of its own because it is made while the
+/// writer may be preparing a segment of the same number.
+pub fn spare_segment(number: u32) -> String {
+    format!("{number:08x}.segment-spare")
+}
+
+/// The number of a segment file that is being prepared or is a spare: no record lies in it.
+pub fn parse_unused_segment(name: &str) -> Option<u32> {
+    parse_number(name.strip_suffix(".segment-new").or_else(|| name.strip_suffix(".segment-spare"))?)
 }
 
 /// A sealed segment's index.
@@ -76,6 +82,13 @@ pub fn is_kept_aside(name: &str) -> bool {
 
 /// The checkpoint of a queue.
 pub const TABLE: &str = "table";
+/// Whether a name is that of a copy of a damaged checkpoint.
+pub fn is_damaged_table(name: &str) -> bool {
+    name.strip_prefix(TABLE)
+        .and_then(|rest| rest.strip_prefix(".damaged-"))
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Directory of a queue's cursor files.
 pub const CURSORS: &str = "cursors";
 
@@ -113,10 +126,13 @@ mod tests {
         assert_eq!(parse_leftover_dir(&new_queue_dir(7)), Some(7));
         assert_eq!(parse_leftover_dir(&deleted_queue_dir(7)), Some(7));
         assert_eq!(parse_segment(&segment(u32::MAX)), Some(u32::MAX));
-        assert_eq!(parse_new_segment(&new_segment(2)), Some(2));
+        assert_eq!(parse_unused_segment(&new_segment(2)), Some(2));
+        assert_eq!(parse_unused_segment(&spare_segment(3)), Some(3));
         assert_eq!(parse_index(&index(5)), Some(5));
         assert_eq!(parse_cursor(&cursor(1, 2)), Some((1, 2)));
         assert!(is_kept_aside(&kept_aside(1, 2)));
+        assert!(is_damaged_table("table.damaged-12"));
+        assert!(!is_damaged_table("table.damaged-"));
     }
 
     #[test]

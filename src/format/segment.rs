@@ -10,6 +10,8 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"FANLOGsg";
 /// Where the first record of a segment starts: behind the page that holds the header.
 pub const SEGMENT_HEADER_BYTES: u32 = 4096;
 const ENCODED_BYTES: usize = 72;
+/// The longest segment file; positions in it fit 32 bits with room to spare.
+pub const SEGMENT_BYTES_LIMIT: u64 = 2 << 30;
 
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct SegmentHeader {
     pub previous_crc: u32,
     /// When the segment was made, microseconds since the Unix epoch.
     pub created_at_us: u64,
+    /// Bytes of its file, reserved before it got its name: a shorter file was cut short.
+    pub capacity: u32,
 }
 
 impl SegmentHeader {
@@ -43,6 +47,7 @@ impl SegmentHeader {
         bytes.put_u64(self.previous_end);
         bytes.put_u32(self.previous_crc);
         bytes.put_u64(self.created_at_us);
+        bytes.put_u32(self.capacity);
         bytes.resize(ENCODED_BYTES - 4, 0);
         let crc = crc32fast::hash(&bytes);
         bytes.put_u32(crc);
@@ -72,6 +77,7 @@ impl SegmentHeader {
             previous_end: reader.u64().map_err(short)?,
             previous_crc: reader.u32().map_err(short)?,
             created_at_us: reader.u64().map_err(short)?,
+            capacity: reader.u32().map_err(short)?,
         })
     }
 }
@@ -81,7 +87,15 @@ mod tests {
     use super::*;
 
     fn header() -> SegmentHeader {
-        SegmentHeader { incarnation: 1, number: 2, epoch: 3, previous_end: 1 << 32 | 5000, previous_crc: 4, created_at_us: 5 }
+        SegmentHeader {
+            incarnation: 1,
+            number: 2,
+            epoch: 3,
+            previous_end: 1 << 32 | 5000,
+            previous_crc: 4,
+            created_at_us: 5,
+            capacity: 1 << 20,
+        }
     }
 
     #[test]

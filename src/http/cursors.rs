@@ -125,11 +125,11 @@ pub(super) async fn lagging(State(gateway): State<Arc<Gateway>>, params: Params)
                     continue;
                 }
                 let (queue, group) = (&progress.group.queue, &progress.group.name);
-                let Ok(info) = engine.queue(queue) else { continue };
+                let Ok((incarnation, _)) = engine.settings(queue) else { continue };
                 let behind = cursors(engine, queue, group).into_iter().filter(|cursor| {
                     cursor.lag > 0 && cursor.lag_time_us >= min_lag_us && (group != PRIMARY_GROUP || is_used(cursor))
                 });
-                rows.extend(behind.map(|cursor| lagging_row(&cursor, group, &info.name, info.incarnation)));
+                rows.extend(behind.map(|cursor| lagging_row(&cursor, group, queue, incarnation)));
             }
             Ok(rows)
         })

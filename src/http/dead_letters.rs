@@ -70,7 +70,7 @@ pub(super) async fn list(State(gateway): State<Arc<Gateway>>, params: Params) ->
             };
             let mut opened = Vec::new();
             for letter in &letters {
-                let incarnation = shared.engine.queue(&letter.queue).map_or(0, |info| info.incarnation);
+                let incarnation = shared.engine.settings(&letter.queue).map_or(0, |(incarnation, _)| incarnation);
                 opened.push((letter, incarnation, plain(&shared, letter)?));
             }
             let messages: Vec<_> =
@@ -178,7 +178,7 @@ pub(super) async fn retry_message(
 
 /// What a replay made.
 fn replayed(engine: &Engine, queue: &str, reply: &PushReply) -> Value {
-    let incarnation = engine.queue(queue).map_or(0, |info| info.incarnation);
+    let incarnation = engine.settings(queue).map_or(0, |(incarnation, _)| incarnation);
     let (offset, is_duplicate) = match reply.results.get(0) {
         Some(PushResult::Stored(offset)) => (Some(offset), false),
         Some(PushResult::Duplicate(offset)) => (Some(offset), true),

@@ -133,7 +133,7 @@ pub(super) async fn partitions(
     let limit = usize::try_from(params.number_in("limit", 1_000, 1..=LIMIT_MAX)?).unwrap_or(usize::MAX);
     let answer = gateway
         .call(move |engine| {
-            let incarnation = engine.queue(&queue)?.incarnation;
+            let (incarnation, _) = engine.settings(&queue)?;
             let page = engine.partitions(&queue, from, limit)?;
             let next = page.last().filter(|_| page.len() == limit).and_then(|last| last.id.checked_add(1));
             let rows: Vec<Value> = page

@@ -52,9 +52,9 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
     serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("body does not parse: {error}")))
 }
 
-/// Reads a body that may be absent.
+/// Reads a body that may be absent or `null`.
 pub(super) fn parse_or_default<'a, T: Deserialize<'a> + Default>(body: &'a [u8]) -> Result<T> {
-    if body.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { parse(body) }
+    if body.iter().all(u8::is_ascii_whitespace) { Ok(T::default()) } else { Ok(parse::<Option<T>>(body)?.unwrap_or_default()) }
 }
 
 /// A payload on its way out.
@@ -226,6 +226,8 @@ mod tests {
     #[test]
     fn an_absent_body_is_the_default_only_where_that_is_asked_for() {
         assert_eq!(parse_or_default::<u32>(b" ").unwrap(), 0);
+        assert_eq!(parse_or_default::<u32>(b"null").unwrap(), 0);
+        assert_eq!(parse_or_default::<u32>(b"7").unwrap(), 7);
         assert!(parse_or_default::<u32>(b"x").is_err());
         assert!(parse::<u32>(b"").is_err());
     }

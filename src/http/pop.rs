@@ -54,7 +54,7 @@ pub(super) async fn partition(
 pub(super) async fn discover(State(gateway): State<Arc<Gateway>>, params: Params) -> Result<Response> {
     let (namespace, task) = (params.owned("namespace"), params.owned("task"));
     if namespace.is_none() && task.is_none() {
-        return Err(ApiError::bad_request("a pop without a queue needs a namespace or a task"));
+        return Err(no_messages(ApiError::bad_request("a pop without a queue needs a namespace or a task")));
     }
     pop(&gateway, PopSource::Discover { namespace, task }, &params).await
 }
@@ -128,7 +128,12 @@ async fn pop(gateway: &Arc<Gateway>, source: PopSource, params: &Params) -> Resu
         Ok(ask) => take_or_wait(gateway, &Arc::new(ask)).await,
         Err(error) => Err(error),
     };
-    result.map_err(|error| error.with("messages", Vec::<serde_json::Value>::new()))
+    result.map_err(no_messages)
+}
+
+/// Clients look for messages in an error too.
+fn no_messages(error: ApiError) -> ApiError {
+    error.with("messages", Vec::<serde_json::Value>::new())
 }
 
 async fn take_or_wait(gateway: &Arc<Gateway>, ask: &Arc<Ask>) -> Result<Response> {

@@ -140,7 +140,7 @@ impl<'a> Grouping<'a> {
             return is_encrypted;
         }
         // A queue that does not exist yet is made with default settings: plain.
-        let is_encrypted = self.engine.queue(queue).is_ok_and(|info| info.settings.encryption_enabled);
+        let is_encrypted = self.engine.settings(queue).is_ok_and(|(_, settings)| settings.encryption_enabled);
         self.encrypted.insert(queue.to_owned(), is_encrypted);
         is_encrypted
     }
@@ -186,7 +186,7 @@ pub(super) fn outcome(incarnation: u64, reply: &PushReply, position: usize, row:
 
 /// The incarnation of a queue that was just pushed to.
 pub(super) fn incarnation(engine: &Engine, queue: &str) -> u64 {
-    engine.queue(queue).map_or(0, |info| info.incarnation)
+    engine.settings(queue).map_or(0, |(incarnation, _)| incarnation)
 }
 
 type Pending = (Group, oneshot::Receiver<model::Result<PushReply>>);

@@ -146,8 +146,8 @@ fn listing(gateway: &Gateway, events: &[(String, TraceEvent)], pagination: Value
             queue,
             partition_id: gateway
                 .engine
-                .queue(queue)
-                .map_or_else(|_| String::new(), |info| ids::partition_id(info.incarnation, event.partition_id)),
+                .settings(queue)
+                .map_or_else(|_| String::new(), |(incarnation, _)| ids::partition_id(incarnation, event.partition_id)),
             transaction_id: &event.transaction_id,
             consumer_group: &event.group,
             event_type: &event.event_type,

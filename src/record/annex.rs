@@ -135,7 +135,7 @@ impl Annex {
             let matches = match reader.u8()? {
                 0 => Matches::None,
                 1 => Matches::All,
-                2 => Matches::Some(reader.bytes((count as usize).div_ceil(8))?.to_vec()),
+                2 => Matches::Some(bitmap(&mut reader, count)?),
                 _ => return Err(UnexpectedEnd),
             };
             if annex.matches.last().is_some_and(|&(before, _)| before >= group) {
@@ -145,6 +145,13 @@ impl Annex {
         }
         if reader.is_empty() { Ok(annex) } else { Err(UnexpectedEnd) }
     }
+}
+
+fn bitmap(reader: &mut Reader<'_>, count: u32) -> Result<Vec<u8>, UnexpectedEnd> {
+    let bits = reader.bytes((count as usize).div_ceil(8))?;
+    // A bit behind the last message would be counted as one.
+    let has_stray_bits = !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0);
+    if has_stray_bits { Err(UnexpectedEnd) } else { Ok(bits.to_vec()) }
 }
 
 fn small(value: u64) -> Result<u32, UnexpectedEnd> {
@@ -174,6 +181,13 @@ mod tests {
         Annex::default().encode(&mut empty);
         assert!(empty.is_empty());
         assert_eq!(Annex::decode(&empty, 10), Ok(Annex::default()));
+    }
+
+    #[test]
+    fn bits_behind_the_last_message_are_refused() {
+        let bytes = |bits: u8| [0, 1, 5, 2, bits];
+        assert_eq!(Annex::decode(&bytes(0b101), 3).unwrap().matches_of(5), Some(&Matches::Some(vec![0b101])));
+        assert!(Annex::decode(&bytes(0b1101), 3).is_err());
     }
 
     #[test]

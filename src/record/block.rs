@@ -200,6 +200,10 @@ pub fn decompress(codec: u8, payload: &Bytes, uncompressed_length: u32) -> Resul
                 Ok(size) if size == payload.len() => {}
                 _ => return Err(fail("there are bytes behind the frame, or too few".to_owned())),
             }
+            // zstd itself looks at the window only when it streams; a consumer that streams must be able to open every batch.
+            if window_bytes(payload).is_none_or(|bytes| bytes > 1 << WINDOW_LOG_MAX) {
+                return Err(fail(format!("the frame asks for a window of over {} bytes", 1u32 << WINDOW_LOG_MAX)));
+            }
             let mut output = Vec::with_capacity(expected);
             let written = DECOMPRESSOR
                 .with_borrow_mut(|context| context.decompress(&mut output, payload))
@@ -211,6 +215,18 @@ pub fn decompress(codec: u8, payload: &Bytes, uncompressed_length: u32) -> Resul
         }
         other => Err(BlockError::Codec(other)),
     }
+}
+
+/// The window that a zstd frame asks for, in bytes, as RFC 8878 describes its header.
+fn window_bytes(frame: &[u8]) -> Option<u64> {
+    const SINGLE_SEGMENT: u8 = 1 << 5;
+    let descriptor = *frame.get(4)?;
+    if descriptor & SINGLE_SEGMENT != 0 {
+        return zstd_safe::get_frame_content_size(frame).ok()?;
+    }
+    let window = *frame.get(5)?;
+    let base = 1u64 << (10 + (window >> 3));
+    Some(base + base / 8 * u64::from(window & 7))
 }
 
 /// One entry of a message index, its parts still encoded.
@@ -380,6 +396,32 @@ mod tests {
         }
         for codec in [0, 2, 255] {
             assert!(PackedBatch { codec, ..good.clone() }.verify().is_err());
+        }
+    }
+
+    /// One-shot decompression takes any window, so a frame with a large one would be stored and then refused by every consumer
+    /// that decompresses as a stream.
+    #[test]
+    fn a_frame_with_a_window_over_the_limit_is_refused() {
+        let mut index = Vec::new();
+        index.put_varint(20 << 20);
+        index.put_u8(0);
+        let mut block = index.clone();
+        block.resize(index.len() + (20 << 20), b'x');
+        for (window_log, is_allowed) in [(WINDOW_LOG_MAX, true), (WINDOW_LOG_MAX + 1, false)] {
+            let mut context = CCtx::create();
+            context.set_parameter(CParameter::WindowLog(window_log)).unwrap();
+            let mut frame = Vec::with_capacity(1 << 20);
+            context.compress2(&mut frame, &block).unwrap();
+            let packed = PackedBatch {
+                count: 1,
+                index_length: index.len() as u32,
+                uncompressed_length: block.len() as u32,
+                codec: CODEC_ZSTD,
+                payload_crc: crc32fast::hash(&frame),
+                payload: Bytes::from(frame),
+            };
+            assert_eq!(packed.verify().is_ok(), is_allowed, "{window_log}");
         }
     }
 

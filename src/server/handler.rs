@@ -17,7 +17,7 @@ use crate::protocol::{Fetch, Frame, Pong, Pop, Released, Request, Response, Subs
 use super::Shared;
 use super::admin;
 use super::budget::{Room, WaitSlot};
-use super::lease::UnsentLease;
+use super::lease::UnheardLease;
 use super::outbox::{Outbox, Outgoing};
 use super::session::error_frame;
 use super::subscription::{Control, Subscription};
@@ -49,7 +49,7 @@ impl ReplyTo {
 
     /// A reply to a pop, which gives its lease back unless it is sent.
     fn encode_pop(self, result: Result<PopReply>, engine: &Engine) -> Outgoing {
-        let lease = result.as_ref().ok().and_then(|reply| UnsentLease::of(reply, engine));
+        let lease = result.as_ref().ok().and_then(|reply| UnheardLease::of(reply, engine));
         Outgoing { lease, ..self.encode(result.map(Response::Pop)) }
     }
 }

@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 use crate::net::{FrameWriter, NetError};
 use crate::protocol::Chunks;
 
-use super::lease::UnsentLease;
+use super::lease::UnheardLease;
 
 /// A reply, and the lease that its client learns of by it.
 pub(super) struct Outgoing {
     pub(super) frame: Chunks,
-    pub(super) lease: Option<UnsentLease>,
+    pub(super) lease: Option<UnheardLease>,
 }
 
 impl From<Chunks> for Outgoing {
@@ -47,6 +47,8 @@ struct State {
     bytes: usize,
     /// The connection's task, if it waits for replies.
     writer: Option<Waker>,
+    /// Leases whose replies left since the client was last heard: it may be gone without having read them.
+    unread: Vec<UnheardLease>,
     is_closed: bool,
 }
 
@@ -120,6 +122,18 @@ impl Outbox {
         }
     }
 
+    /// The client was heard: what was written before is its own from here on.
+    pub(super) fn keep_unread(&self) {
+        for lease in self.take_unread() {
+            lease.keep();
+        }
+    }
+
+    /// Leases whose replies left after the client was last heard.
+    pub(super) fn take_unread(&self) -> Vec<UnheardLease> {
+        mem::take(&mut self.lock().unread)
+    }
+
     /// Drops the replies that would hand out a lease and that nobody has begun to write: their client is gone.
     pub(super) fn drop_leased(&self) {
         let mut state = self.lock();
@@ -164,8 +178,8 @@ pub(super) struct ReplyWriter<W> {
     taken: VecDeque<Outgoing>,
     /// Bytes ever given to the writer.
     given: u64,
-    /// Leases whose replies are being written, with the count of bytes that must be out before the client has them.
-    unsent: VecDeque<(u64, UnsentLease)>,
+    /// Leases whose replies are being written, with the count of bytes that must be out before the client can have them.
+    unsent: VecDeque<(u64, UnheardLease)>,
 }
 
 impl<W: AsyncWrite + Unpin> ReplyWriter<W> {
@@ -219,20 +233,13 @@ impl<W: AsyncWrite + Unpin> ReplyWriter<W> {
     async fn flush(&mut self) -> Result<(), NetError> {
         let bytes = self.writer.queued_bytes();
         let flushed = self.writer.flush().await;
-        self.settle();
+        let written = self.given - self.writer.queued_bytes() as u64;
         let mut state = self.outbox.lock();
+        while self.unsent.front().is_some_and(|(end, _)| *end <= written) {
+            state.unread.extend(self.unsent.pop_front().map(|(_, lease)| lease));
+        }
         self.outbox.forget(&mut state, bytes);
         flushed
-    }
-
-    /// Keeps the leases whose replies are written. The others stay, and go back when this is dropped.
-    fn settle(&mut self) {
-        let written = self.given - self.writer.queued_bytes() as u64;
-        while self.unsent.front().is_some_and(|(end, _)| *end <= written) {
-            if let Some((_, lease)) = self.unsent.pop_front() {
-                lease.keep();
-            }
-        }
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! A single task reads and writes. Requests are started in the order in which they came; what takes long goes on beside it and
 //! is answered when it is done. Invariants: a request holds room in the budgets until it is answered; every wait belongs to the
-//! session's task set and ends with it; a lease whose reply did not leave goes back.
+//! session's task set and ends with it; a lease whose reply the client did not read goes back, as far as can be known.
 
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,6 +22,7 @@ use crate::protocol::{Chunks, ErrorReply, Frame, FrameKind, Hello, HelloReply, L
 use super::Shared;
 use super::budget::{ConnectionBudget, LARGE_FRAME_BYTES, Room};
 use super::handler::Handler;
+use super::lease::UnheardLease;
 use super::outbox::{Outbox, ReplyWriter};
 use super::token::is_same_secret;
 use super::waiting::stopping_error;
@@ -27,40 +30,72 @@ use super::waiting::stopping_error;
 /// Advice to a client that is told to come back later.
 const BUSY_RETRY_MS: u32 = 100;
 /// Time for a client to read the last frames before the connection goes.
-const LINGER: std::time::Duration = std::time::Duration::from_millis(250);
+const LINGER: Duration = Duration::from_millis(250);
 
 /// Serves a connection to its end.
 pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream) {
-    serve_stream(&shared, &mut stream).await;
-    linger(&mut stream).await;
+    let farewell = serve_stream(&shared, &mut stream).await;
+    let is_reset_now = linger(&mut stream).await;
+    if farewell.unread.is_empty() || farewell.is_reset || is_reset_now || is_reset(&stream).await {
+        return;
+    }
+    farewell.unread.into_iter().for_each(UnheardLease::keep);
 }
 
-async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream) {
+/// What is left when a session is over.
+#[derive(Default)]
+struct Farewell {
+    /// Leases whose replies left after the client was last heard.
+    unread: Vec<UnheardLease>,
+    /// The client's system has said that it did not read all that it was sent.
+    is_reset: bool,
+}
+
+/// Whether the client went away without reading all that it was sent: its system answers with a reset then, and with a plain
+/// close otherwise. The reset may come a little after the close.
+async fn is_reset(stream: &TcpStream) -> bool {
+    timeout(LINGER, stream.ready(Interest::ERROR)).await.is_ok() || matches!(stream.take_error(), Ok(Some(_)) | Err(_))
+}
+
+async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream) -> Farewell {
     let (read_half, write_half) = stream.split();
     let mut reader = FrameReader::new(read_half, shared.options.read_pace);
     let mut writer = FrameWriter::new(write_half, shared.options.write_stall);
     match timeout(shared.options.handshake_timeout, shake_hands(shared, &mut reader, &mut writer)).await {
         Ok(Ok(())) => (),
-        Ok(Err(error)) => return tracing::debug!(%error, "a connection ended before its hello"),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection ended before its hello");
+            return Farewell::default();
+        }
         Err(_) => {
             let error = Error::new(ErrorCode::Timeout, "no hello came in time");
             writer.queue(error_frame(0, 0, error));
             let _ = timeout(LINGER, writer.flush()).await;
-            return;
+            return Farewell::default();
         }
     }
     reader.set_frame_bytes_max(shared.options.frame_bytes_max);
-    Session::new(shared).run(reader, writer).await;
+    Session::new(shared).run(reader, writer).await
 }
 
 /// Reads until the client closes too, for a moment: bytes that nobody read would make the operating system take back what was
-/// sent last.
-async fn linger(stream: &mut TcpStream) {
+/// sent last. Returns whether the client's system sent a reset.
+async fn linger(stream: &mut TcpStream) -> bool {
     let read_rest = async {
         let mut rest = [0; 4096];
-        while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
+        loop {
+            match stream.read(&mut rest).await {
+                Ok(0) => return false,
+                Ok(_) => (),
+                Err(_) => return true,
+            }
+        }
     };
-    let _ = timeout(LINGER, read_rest).await;
+    timeout(LINGER, read_rest).await.unwrap_or(false)
+}
+
+fn is_reset_error(error: &NetError) -> bool {
+    matches!(error, NetError::Io(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe))
 }
 
 /// An error as a frame, with advice when to come back.
@@ -166,7 +201,11 @@ impl Session {
         }
     }
 
-    async fn run(mut self, mut reader: FrameReader<impl AsyncRead + Unpin>, writer: FrameWriter<impl AsyncWrite + Unpin>) {
+    async fn run(
+        mut self,
+        mut reader: FrameReader<impl AsyncRead + Unpin>,
+        writer: FrameWriter<impl AsyncWrite + Unpin>,
+    ) -> Farewell {
         let mut writer = ReplyWriter::new(self.outbox.clone(), writer);
         let outbox = self.outbox.clone();
         // Requests first: their replies then leave together.
@@ -175,30 +214,32 @@ impl Session {
             end = self.read(&mut reader) => end,
             error = writer.run() => End::Lost(error),
         };
-        match end {
-            End::Lost(error) => tracing::debug!(%error, "a connection was lost"),
+        let ended = match end {
+            End::Lost(error) => Err(error),
             End::Closed => {
                 // Whoever waits for a message has gone; pushes and acknowledgements are answered even so.
                 self.tasks.shutdown().await;
                 outbox.drop_leased();
-                self.finish(writer).await;
+                self.finish(writer).await
             }
             End::Refused | End::Drained => self.finish(writer).await,
-        }
+        };
         self.tasks.shutdown().await;
         outbox.close();
+        if let Err(error) = &ended {
+            tracing::debug!(%error, "a connection was lost");
+        }
+        Farewell { unread: outbox.take_unread(), is_reset: ended.is_err_and(|error| is_reset_error(&error)) }
     }
 
     /// Waits for what is in flight and writes it.
-    async fn finish(&mut self, mut writer: ReplyWriter<impl AsyncWrite + Unpin>) {
+    async fn finish(&mut self, mut writer: ReplyWriter<impl AsyncWrite + Unpin>) -> Result<(), NetError> {
         tokio::select! {
             biased;
             () = self.budget.idle() => (),
-            error = writer.run() => return tracing::debug!(%error, "a connection was lost"),
+            error = writer.run() => return Err(error),
         }
-        if let Err(error) = writer.close().await {
-            tracing::debug!(%error, "a connection was lost at its end");
-        }
+        writer.close().await
     }
 
     /// Takes requests until there is a reason not to.
@@ -212,7 +253,10 @@ impl Session {
                 next = next(&self.shared, &self.outbox, &self.budget, reader) => next,
             };
             let (frame, room) = match next {
-                Ok(Some(next)) => next,
+                Ok(Some(next)) => {
+                    self.outbox.keep_unread();
+                    next
+                }
                 Ok(None) => return End::Closed,
                 Err(error) => return self.refuse(error),
             };

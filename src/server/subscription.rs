@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::engine::Wake;
 use crate::model::{BatchSlice, Claim, Error, Now, PopRequest};
 use crate::protocol::{
     Credit, Delivery, Done, HEADER_BYTES, Heartbeat, LENGTH_BYTES, Operation, Response, Subscribe, Subscribed, SubscriptionEnd,
@@ -15,7 +16,7 @@ use crate::record::RecordHeader;
 
 use super::Shared;
 use super::budget::WaitSlot;
-use super::lease::UnsentLease;
+use super::lease::UnheardLease;
 use super::outbox::{Outbox, Outgoing};
 use super::session::error_frame;
 use super::waiting::{Started, stopping_error, wake};
@@ -100,8 +101,10 @@ impl Control {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Sent,
-    /// No message is ready, or no credit is left.
+    /// No message is ready.
     Nothing,
+    /// No credit is left.
+    NoCredit,
     /// The client has not taken what it was sent.
     OutboxFull,
     /// All clients together have not.
@@ -127,11 +130,7 @@ impl Subscription {
         let control = Arc::new(Control::new(&subscribe, woken));
         let controlled = control.clone();
         let task = async move {
-            // The watch lives as long as the loop: a message committed at any moment of it wakes the loop.
-            let ended = match self.shared.engine.watch(&subscribe.request, wake) {
-                Ok(_watch) => self.run(&subscribe.request, &controlled).await,
-                Err(error) => Err(error),
-            };
+            let ended = self.run(&subscribe.request, &controlled, wake).await;
             controlled.has_ended.store(true, Relaxed);
             if let Err(error) = ended {
                 self.outbox.push(error_frame(Operation::Subscribe.number(), self.correlation_id, error));
@@ -141,11 +140,12 @@ impl Subscription {
     }
 
     /// Ends well when the client asks for it.
-    async fn run(&self, request: &PopRequest, control: &Control) -> Result<(), Error> {
+    async fn run(&self, request: &PopRequest, control: &Control, wake: Wake) -> Result<(), Error> {
         let heartbeat = self.shared.options.heartbeat;
         let heartbeat_ms = u32::try_from(heartbeat.as_millis()).unwrap_or(u32::MAX);
         self.send(Response::Subscribe(Subscribed { heartbeat_ms }), None);
         let mut silent_until = Instant::now() + heartbeat;
+        let mut watch = None;
         loop {
             if let Some(asked_by) = control.end_asked_by() {
                 self.outbox.push(Response::SubscriptionEnd(SubscriptionEnd {}).encode(self.correlation_id, false));
@@ -153,6 +153,11 @@ impl Subscription {
                 return Ok(());
             }
             let attempt = self.deliver(request, control).await?;
+            // The first pop registers the group; only then can it be watched, and what came in between is found by the next pop.
+            if watch.is_none() && matches!(attempt, Attempt::Sent | Attempt::Nothing) {
+                watch = Some(self.shared.engine.watch(request, wake.clone())?);
+                continue;
+            }
             if attempt == Attempt::Sent {
                 silent_until = Instant::now() + heartbeat;
                 tokio::task::consume_budget().await;
@@ -166,6 +171,8 @@ impl Subscription {
                 () = sleep_until(silent_until) => {
                     self.send(Response::Heartbeat(Heartbeat { time_us: Now::read().wall_us }), None);
                     silent_until = Instant::now() + heartbeat;
+                    // A group that was deleted and made again is another one.
+                    watch = None;
                 }
             }
         }
@@ -173,7 +180,7 @@ impl Subscription {
 
     /// Sends what is claimable now, as far as credit and room reach.
     async fn deliver(&self, request: &PopRequest, control: &Control) -> Result<Attempt, Error> {
-        let Some(request) = control.allowance().bound(request) else { return Ok(Attempt::Nothing) };
+        let Some(request) = control.allowance().bound(request) else { return Ok(Attempt::NoCredit) };
         if self.shared.stopping.is_cancelled() {
             return Err(stopping_error());
         }
@@ -187,7 +194,7 @@ impl Subscription {
         if reply.claims.is_empty() {
             return Ok(Attempt::Nothing);
         }
-        let lease = UnsentLease::of(&reply, &self.shared.engine);
+        let lease = UnheardLease::of(&reply, &self.shared.engine);
         let messages = reply.claims.iter().map(message_count).sum();
         let bytes = self.send(Response::Delivery(Delivery(reply)), lease);
         control.spend(messages, bytes);
@@ -195,7 +202,7 @@ impl Subscription {
     }
 
     /// Returns the bytes of the body.
-    fn send(&self, response: Response, lease: Option<UnsentLease>) -> usize {
+    fn send(&self, response: Response, lease: Option<UnheardLease>) -> usize {
         let frame = response.encode(self.correlation_id, true);
         let bytes = frame.len() - LENGTH_BYTES - HEADER_BYTES;
         self.outbox.push(Outgoing { frame, lease });

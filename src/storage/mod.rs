@@ -3,8 +3,10 @@
 //! [`disk`] is the only door; [`map`] is the only unsafe code. Nothing here knows sockets, clocks or requests.
 
 pub mod disk;
+pub mod inspect;
 pub mod lock;
 pub mod log;
 pub mod map;
 pub mod slots;
 pub mod table;
+pub mod verify;

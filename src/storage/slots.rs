@@ -130,6 +130,16 @@ impl Slots {
         Ok((newest.slot.into_value(), newest.other_fault))
     }
 
+    /// Reads both slots as they are, for people.
+    pub fn read_both(
+        dir: &dyn Dir,
+        name: &str,
+        identity: SlotIdentity,
+    ) -> Result<[std::result::Result<SlotValue, SlotFault>; 2], SlotsError> {
+        let bytes = read_bytes(&*dir.open(name, Access::Read)?)?;
+        Ok(format::decode_both(&bytes, identity).map(|slot| slot.map(Slot::into_value)))
+    }
+
     /// Replaces the value; durable on return. If it fails, the former value or this one is what a restart finds. A value that
     /// the slots are too small for moves to a larger file.
     pub fn write(&mut self, lsn: u64, body: &[u8]) -> Result<(), SlotsError> {
@@ -196,10 +206,15 @@ struct Newest {
     other_fault: Option<SlotFault>,
 }
 
-fn read_newest(file: &dyn File, identity: SlotIdentity) -> Result<Newest, SlotsError> {
+fn read_bytes(file: &dyn File) -> Result<Vec<u8>, SlotsError> {
     let mut bytes = vec![0; 2 * format::SLOT_BYTES_MAX];
     let count = file.read_at(&mut bytes, 0)?;
-    let [first, second] = format::decode_both(bytes.get(..count).unwrap_or_default(), identity);
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+fn read_newest(file: &dyn File, identity: SlotIdentity) -> Result<Newest, SlotsError> {
+    let [first, second] = format::decode_both(&read_bytes(file)?, identity);
     for slot in [&first, &second] {
         if let Err(SlotFault::Newer { version, features }) = *slot {
             return Err(SlotsError::NewerFormat { path: file.describe().to_owned(), version, features });

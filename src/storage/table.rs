@@ -49,6 +49,8 @@ pub struct TableReport {
     pub blocks: u64,
     /// Entries in them, removals included.
     pub entries: u64,
+    /// The mark of the last good block; 0 if there is none.
+    pub lsn: u64,
     /// The bytes of a last block that was never finished. What it held was never reported as durable, unless the disk lost
     /// what it had promised: the caller can tell by whether its log still goes back to [`Table::lsn`].
     pub torn_tail: Option<Range<u64>>,
@@ -168,7 +170,7 @@ impl Table {
             file,
             end: scan.end,
             sequence: scan.sequence,
-            lsn: scan.lsn,
+            lsn: scan.report.lsn,
             has_tail: scan.report.torn_tail.is_some(),
             damaged_at: scan.report.damage.first().map(|range| range.start),
             is_poisoned: false,

@@ -51,7 +51,7 @@ fn a_bad_part_rolls_everything_back() {
     let spoil = json!({ "type": "push", "items": [{ "queue": to, "payload": "leaked" }] });
     for (bad, reason, word) in [
         (operation(foreign), "ack_rejected", "unresolv"),
-        (operation(ghost), "ack_rejected", "unresolv"),
+        (operation(ghost), "ack_rejected", "never"),
         (operation(stale), "ack_rejected", "lease"),
         (json!({ "type": "push", "queue": to, "payload": 1, "transactionId": "taken" }), "duplicate", ""),
     ] {

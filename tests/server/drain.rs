@@ -2,7 +2,7 @@
 
 use fanlog::client::{Client, ErrorKind};
 use fanlog::model::{ErrorCode, PopRequest, PushRequest};
-use fanlog::protocol::{Pop, Subscribe};
+use fanlog::protocol::{FrameKind, Pop, Subscribe};
 
 use crate::harness::{Running, decode, push_of};
 
@@ -11,8 +11,9 @@ async fn a_stop_answers_everything_and_leaves_what_was_pushed() {
     let server = Running::start().await;
     let mut raw = server.raw().await;
     raw.call(&push_of("q", "p", ["seed"])).await.unwrap();
+    raw.call(&push_of("quiet", "p", ["seed"])).await.unwrap();
     let mut waiting = server.raw().await;
-    waiting.send(&Pop { request: PopRequest::any("q", 1).group("late"), wait_ms: 20_000 }).await;
+    waiting.send(&Pop { request: PopRequest::any("quiet", 1).group("late"), wait_ms: 20_000 }).await;
     let mut subscribed = server.raw().await;
     let subscribe = Subscribe { request: PopRequest::any("q", 1).group("later"), credit_messages: 10, credit_bytes: 1 << 20 };
     subscribed.call(&subscribe).await.unwrap();
@@ -36,8 +37,8 @@ async fn a_stop_answers_everything_and_leaves_what_was_pushed() {
     assert!(waiting.is_closed().await);
     let end = loop {
         let frame = subscribed.frame().await.unwrap();
-        if let Err(error) = decode::<Subscribe>(&frame) {
-            break error;
+        if frame.kind == FrameKind::Error {
+            break decode::<Subscribe>(&frame).unwrap_err();
         }
     };
     assert_eq!(end.code(), Some(ErrorCode::ShuttingDown));

@@ -6,7 +6,7 @@ use fanlog::model::{ErrorCode, FetchRequest, PopRequest, PushRequest};
 use fanlog::protocol::{Fetch, Hello, Ping, Pop};
 use tokio::io::AsyncWriteExt;
 
-use crate::harness::{Running, eventually, push_of, within};
+use crate::harness::{Running, decode, eventually, push_of, random_bytes, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_over_the_bound_are_told_so_and_room_comes_back() {
@@ -18,7 +18,8 @@ async fn connections_over_the_bound_are_told_so_and_room_comes_back() {
     drop(first);
     eventually(async || {
         let mut raw = server.stranger().await;
-        raw.call(&Hello::new("x", "")).await.ok()
+        raw.send(&Hello::new("x", "")).await;
+        decode::<Hello>(&raw.frame().await?).ok()
     })
     .await;
     server.stop().await;
@@ -51,7 +52,7 @@ async fn a_client_that_never_reads_is_closed_and_others_go_on() {
     })
     .await;
     let mut raw = server.raw().await;
-    raw.call(&push_of("q", "p", [vec![1u8; 1 << 20]])).await.unwrap();
+    raw.call(&push_of("q", "p", [random_bytes(1 << 20, 1)])).await.unwrap();
     let mut deaf = server.raw().await;
     let request =
         FetchRequest { queue: "q".into(), partition: "p".into(), from: 0, to: None, messages_max: 1, bytes_max: 4 << 20 };

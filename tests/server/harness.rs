@@ -156,3 +156,13 @@ pub fn push_of(queue: &str, partition: &str, payloads: impl IntoIterator<Item = 
 pub fn completed(offset: u64) -> AckItem {
     AckItem { target: AckTarget::Offset(offset), verb: AckVerb::Completed, reason: String::new(), delay_ms: 0 }
 }
+
+/// Bytes that do not compress.
+pub fn random_bytes(count: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
+}

@@ -8,7 +8,7 @@ use fanlog::protocol::{
     Credit, Delivery, Frame, FrameKind, Operation, Ping, Response, Subscribe, Subscribed, Unsubscribe, Wire, encode_call,
 };
 
-use crate::harness::{Raw, Running, eventually, push_of};
+use crate::harness::{Raw, Running, eventually, push_of, random_bytes};
 
 fn subscribe(group: &str, credit_messages: u32) -> Subscribe {
     let request = PopRequest { start: Some(Start::Beginning), auto_ack: true, ..PopRequest::any("q", 100).group(group) };
@@ -91,7 +91,7 @@ async fn what_was_not_written_goes_to_the_next_subscriber() {
     .await;
     let mut pusher = server.raw().await;
     for lane in 0..40 {
-        pusher.call(&push_of("q", &format!("lane-{lane}"), [vec![lane as u8; 512 << 10]])).await.unwrap();
+        pusher.call(&push_of("q", &format!("lane-{lane}"), [random_bytes(512 << 10, lane)])).await.unwrap();
     }
     let mut deaf = server.raw().await;
     let request = PopRequest { start: Some(Start::Beginning), ..PopRequest::any("q", 1).group("g") };

@@ -9,6 +9,7 @@ pub mod scan;
 pub mod segment;
 mod writer;
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, RwLock};
 
 use crate::format::index::{IndexedBatch, id_hash};
@@ -16,8 +17,11 @@ use crate::format::{Lsn, lsn_position, lsn_segment, names};
 use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::disk::{Dir, DiskError};
 
+pub(in crate::storage) use ram_index::RamIndex;
 pub use recovery::{LogFinding, LogRecovery, OpenLog, open};
+pub(in crate::storage) use recovery::{Role, missing, proven_damage, read_header, sealed_end};
 pub use segment::Segment;
+pub(in crate::storage) use segment::index_record;
 pub(crate) use segment::replace_file;
 pub use writer::{Appended, LogWriter, OutBatch, OutBody, OutRecord, SpareMaker};
 
@@ -45,6 +49,19 @@ pub enum LogError {
     /// A sync failed earlier; nothing is written until the log is opened again.
     #[error("a sync failed ({0}); the log takes no writes until restart")]
     Poisoned(DiskError),
+    /// A record or the block of a batch is over the limit, so that no reader would take it; nothing was written.
+    #[error("{what} of {bytes} bytes is over the limit of {limit}")]
+    TooLarge {
+        /// "record" or "block".
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u32,
+    },
+    /// The log has used up its segment numbers and takes no more writes.
+    #[error("the log has used up its segment numbers")]
+    NumbersUsedUp,
     /// The log was written by a newer format.
     #[error(transparent)]
     Format(#[from] crate::format::FormatError),
@@ -60,11 +77,11 @@ pub struct Log {
     incarnation: u64,
     segments: RwLock<Arc<Vec<Arc<Segment>>>>,
     /// Segments that should be there and are not.
-    missing: Vec<u32>,
+    missing: Vec<RangeInclusive<u32>>,
 }
 
 impl Log {
-    fn new(dir: Arc<dyn Dir>, incarnation: u64, segments: Vec<Arc<Segment>>, missing: Vec<u32>) -> Self {
+    fn new(dir: Arc<dyn Dir>, incarnation: u64, segments: Vec<Arc<Segment>>, missing: Vec<RangeInclusive<u32>>) -> Self {
         Self { dir, incarnation, segments: RwLock::new(Arc::new(segments)), missing }
     }
 
@@ -124,7 +141,9 @@ impl Log {
     pub fn find_id(&self, partition: PartitionId, id: &str, not_before_us: u64) -> Result<Option<Offset>, LogError> {
         let hash = id_hash(partition, id.as_bytes());
         for segment in self.segments().iter().rev() {
-            if segment.newest_at_us() < not_before_us {
+            // A segment that has no record yet knows no time.
+            let newest_at_us = segment.newest_at_us();
+            if newest_at_us != 0 && newest_at_us < not_before_us {
                 break;
             }
             for (batch, message) in segment.ids(hash)? {
@@ -149,7 +168,7 @@ impl Log {
 
     /// Whether a damaged range or a missing segment lies between two addresses.
     pub fn has_damage_between(&self, from: Lsn, to: Lsn) -> Result<bool, LogError> {
-        if self.missing.iter().any(|&number| number >= lsn_segment(from) && number <= lsn_segment(to)) {
+        if self.missing.iter().any(|gone| *gone.end() >= lsn_segment(from) && *gone.start() <= lsn_segment(to)) {
             return Ok(true);
         }
         for segment in self.segments().iter() {

@@ -4,16 +4,18 @@
 //! and going on in a new one; its bytes stay where they are and a copy is kept aside. Damage before the durable frontier stays in
 //! place and is reported. Opening twice, or crashing while opening, changes nothing of that.
 
+use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::format::index::Damage;
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::format::{FormatError, Lsn, lsn, lsn_segment, names};
+use crate::format::index::{Damage, IndexSummary};
+use crate::format::segment::{SEGMENT_BYTES_LIMIT, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{FormatError, Lsn, lsn, lsn_position, lsn_segment, names};
 use crate::record::FLAG_TRANSACTION_GOES_ON;
-use crate::storage::disk::{Access, Dir, DiskError, File};
+use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, Entry, File, create_temporary};
 
 use super::scan::{self, Chain, Found, Record, Tail};
-use super::segment::{index_record, replace_file};
+use super::segment::index_record;
 use super::writer::make_first;
 use super::{Log, LogError, LogWriter, Segment, position_in};
 
@@ -42,8 +44,13 @@ pub enum LogFinding {
         /// First position behind.
         end: u32,
     },
-    /// A segment is not there.
-    MissingSegment(u32),
+    /// Segments that are not there.
+    MissingSegments {
+        /// The first of them.
+        first: u32,
+        /// The last of them.
+        last: u32,
+    },
     /// A segment's header does not read; its records are served all the same.
     BadSegmentHeader {
         /// The segment.
@@ -62,6 +69,52 @@ pub enum LogFinding {
     IndexRebuilt(u32),
     /// A file that is none of ours; it is left alone.
     ForeignFile(String),
+}
+
+impl LogFinding {
+    /// Whether it says that data is lost that had been promised to be kept.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::MissingSegments { .. } | Self::EndsBeforeCheckpoint { .. })
+    }
+}
+
+impl fmt::Display for LogFinding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TornTail { segment, position, bytes, reason, has_records_behind } => {
+                let behind = if *has_records_behind { "; whole records that were never synced lay behind it" } else { "" };
+                write!(
+                    formatter,
+                    "segment {segment:08x} ends at position {position}: the last write did not finish ({reason}), {bytes} bytes are \
+                     cut and kept aside{behind}"
+                )
+            }
+            Self::Damaged { segment, start, end } => {
+                write!(formatter, "segment {segment:08x} is damaged from position {start} to {end}; what was there is lost")
+            }
+            Self::MissingSegments { first, last } if first == last => write!(formatter, "segment {first:08x} is missing"),
+            Self::MissingSegments { first, last } => write!(formatter, "segments {first:08x} to {last:08x} are missing"),
+            Self::BadSegmentHeader { segment, reason } => {
+                write!(
+                    formatter,
+                    "the header of segment {segment:08x} does not read: {reason}; its records are served all the same"
+                )
+            }
+            Self::EndsBeforeCheckpoint { end, checkpoint } => write!(
+                formatter,
+                "the log ends at position {} of segment {:08x}, before position {} of segment {:08x}, where it ended at the last \
+                 checkpoint; what was behind is lost",
+                lsn_position(*end),
+                lsn_segment(*end),
+                lsn_position(*checkpoint),
+                lsn_segment(*checkpoint),
+            ),
+            Self::IndexRebuilt(segment) => {
+                write!(formatter, "the index of segment {segment:08x} was missing or wrong and is made again")
+            }
+            Self::ForeignFile(name) => write!(formatter, "{name:?} is none of our files and is left alone"),
+        }
+    }
 }
 
 /// An opened log.
@@ -88,8 +141,6 @@ pub struct OpenLog {
     pub first_segment: u32,
     /// The largest segment to make.
     pub segment_bytes_max: u64,
-    /// Whether nothing may be written (verification of a directory that may be in use).
-    pub is_read_only: bool,
     /// Time, for headers of new segments.
     pub now_us: u64,
 }
@@ -118,7 +169,7 @@ struct Opening<'a> {
     options: &'a OpenLog,
     findings: Vec<LogFinding>,
     replayed: u64,
-    missing: Vec<u32>,
+    missing: Vec<RangeInclusive<u32>>,
     replay: &'a mut dyn FnMut(&Record),
 }
 
@@ -127,20 +178,11 @@ impl Opening<'_> {
     fn list(&mut self) -> Result<Vec<u32>, LogError> {
         let mut numbers = Vec::new();
         for entry in self.dir.list()? {
-            let name = entry.name.as_str();
-            let is_ours = entry.is_directory
-                || name == names::TABLE
-                || names::parse_index(name).is_some()
-                || names::is_kept_aside(name)
-                || name == names::temporary(names::TABLE);
-            if let Some(number) = names::parse_segment(name) {
-                numbers.push(number);
-            } else if names::parse_new_segment(name).is_some() || is_temporary_index(name) {
-                if !self.options.is_read_only {
-                    self.dir.remove(name)?;
-                }
-            } else if !is_ours {
-                self.findings.push(LogFinding::ForeignFile(entry.name));
+            match Role::of(&entry) {
+                Role::Segment(number) => numbers.push(number),
+                Role::Unfinished => self.dir.remove(&entry.name)?,
+                Role::Foreign => self.findings.push(LogFinding::ForeignFile(entry.name)),
+                Role::Index(_) | Role::Other => {}
             }
         }
         numbers.sort_unstable();
@@ -148,22 +190,16 @@ impl Opening<'_> {
     }
 
     fn note_missing(&mut self, numbers: &[u32]) {
-        let Some(&last) = numbers.last() else { return };
-        let first = self.options.first_segment.min(last);
-        let checkpoint_segment = lsn_segment(self.options.checkpoint);
-        let expected = first..last.max(checkpoint_segment) + 1;
-        let gone: Vec<u32> = expected.filter(|number| numbers.binary_search(number).is_err()).collect();
-        self.findings.extend(gone.iter().map(|&number| LogFinding::MissingSegment(number)));
-        self.missing = gone;
+        self.missing = missing(numbers, self.options.first_segment, self.options.checkpoint);
+        self.findings
+            .extend(self.missing.iter().map(|gone| LogFinding::MissingSegments { first: *gone.start(), last: *gone.end() }));
     }
 
     fn make_log(mut self) -> Result<LogRecovery, LogError> {
         let mut number = 1;
         if self.options.checkpoint != 0 {
-            let lost = lsn_segment(self.options.checkpoint);
-            self.missing = (self.options.first_segment.min(lost)..=lost).collect();
-            self.findings.extend(self.missing.iter().map(|&number| LogFinding::MissingSegment(number)));
-            number = lost + 1;
+            self.note_missing(&[]);
+            number = lsn_segment(self.options.checkpoint).checked_add(1).ok_or(LogError::NumbersUsedUp)?;
         }
         let options = self.options;
         let (file, capacity) = make_first(self.dir.as_ref(), options.incarnation, number, options.epoch, options.now_us)?;
@@ -178,32 +214,21 @@ impl Opening<'_> {
     /// The header of a segment; `None` if it does not read. A newer format refuses the whole log.
     fn read_header(&mut self, number: u32) -> Result<Option<SegmentHeader>, LogError> {
         let file = self.dir.open(&names::segment(number), Access::Read)?;
-        let mut bytes = [0; 128];
-        let length = file.read_at(&mut bytes, 0)?;
-        let reason = match SegmentHeader::decode(&bytes[..length]) {
-            Err(error @ FormatError::Newer { .. }) => return Err(error.into()),
-            Ok(header) if header.incarnation == self.options.incarnation && header.number == number => return Ok(Some(header)),
-            Ok(header) => format!("it belongs to segment {:08x} of queue {:016x}", header.number, header.incarnation),
-            Err(error) => error.to_string(),
-        };
-        self.findings.push(LogFinding::BadSegmentHeader { segment: number, reason });
-        Ok(None)
+        match read_header(file.as_ref(), self.options.incarnation, number)? {
+            Ok(header) => Ok(Some(header)),
+            Err(reason) => {
+                self.findings.push(LogFinding::BadSegmentHeader { segment: number, reason });
+                Ok(None)
+            }
+        }
     }
 
     /// A segment with another one behind it. `end` comes from that one's header.
     fn open_sealed(&mut self, number: u32, end: Option<u32>) -> Result<Segment, LogError> {
-        let length = self.dir.open(&names::segment(number), Access::Read)?.length()?;
+        let length = self.dir.open(&names::segment(number), Access::Read)?.length()?.min(SEGMENT_BYTES_LIMIT);
         let incarnation = self.options.incarnation;
         let indexed = Segment::read_index_summary(self.dir.as_ref(), incarnation, number)?;
-        let end = match (end, &indexed) {
-            (Some(end), _) => end,
-            (None, Some(summary)) => summary.end,
-            (None, None) => {
-                let probe = Segment::growing(Arc::clone(self.dir), incarnation, number, length, 0);
-                let chain = Chain { incarnation, previous_crc: None, epoch: 0 };
-                scan::tail(&probe, chain, length, lsn(number, u32::MAX), |_| {})?.end
-            }
-        };
+        let end = sealed_end(self.dir, incarnation, number, length, end, indexed.as_ref())?;
         let is_replayed = number >= lsn_segment(self.options.checkpoint);
         let summary = indexed.filter(|summary| summary.end == end);
         if let (Some(summary), false) = (summary, is_replayed) {
@@ -251,16 +276,10 @@ impl Opening<'_> {
         mut segments: Vec<Arc<Segment>>,
     ) -> Result<LogRecovery, LogError> {
         let options = self.options;
-        let access = if options.is_read_only { Access::Read } else { Access::ReadWrite };
-        let file = self.dir.open(&names::segment(number), access)?;
-        let length = file.length()?;
+        let file = self.dir.open(&names::segment(number), Access::ReadWrite)?;
+        let length = file.length()?.min(SEGMENT_BYTES_LIMIT);
         let segment = Segment::growing(Arc::clone(self.dir), options.incarnation, number, length, SEGMENT_HEADER_BYTES);
-        let chain = Chain {
-            incarnation: options.incarnation,
-            previous_crc: header.map(|header| header.previous_crc),
-            epoch: header.map_or(0, |header| header.epoch),
-        };
-        let tail = self.scan_last(&segment, chain, length)?;
+        let tail = self.scan_last(&segment, header, length)?;
         let segment = Arc::new(segment);
         segments.push(Arc::clone(&segment));
         let log = Arc::new(Log::new(Arc::clone(self.dir), options.incarnation, segments, std::mem::take(&mut self.missing)));
@@ -270,13 +289,10 @@ impl Opening<'_> {
         if is_short {
             self.findings.push(LogFinding::EndsBeforeCheckpoint { end, checkpoint: options.checkpoint });
         }
-        if !options.is_read_only {
-            // What the scan accepted may lie in the page cache alone; it is shown to readers from now on, so it must be durable.
-            file.sync_data()?;
-            self.keep_aside(file.as_ref(), &tail, number)?;
-        }
+        make_durable(file.as_ref(), &tail, number, length)?;
         let is_torn = tail.torn.is_some();
         if let Some(torn) = tail.torn {
+            self.keep_aside(file.as_ref(), number, tail.end, torn.end)?;
             self.findings.push(LogFinding::TornTail {
                 segment: number,
                 position: tail.end,
@@ -285,17 +301,20 @@ impl Opening<'_> {
                 has_records_behind: torn.has_records_behind,
             });
         }
-        let durable = if options.is_read_only { tail.durable } else { end };
-        let mut writer = LogWriter::new(log, segment, file, tail.last_crc, epoch, durable);
-        let is_unfit = is_torn || is_short || header.is_none() || length < u64::from(SEGMENT_HEADER_BYTES);
-        if is_unfit && !options.is_read_only {
+        let mut writer = LogWriter::new(log, segment, file, tail.last_crc, epoch, end);
+        if is_torn || is_short || header.is_none_or(|header| length < u64::from(header.capacity)) {
             writer.roll_away(options.checkpoint, options.segment_bytes_max, options.now_us)?;
         }
         Ok(LogRecovery { writer, findings: self.findings, replayed: self.replayed })
     }
 
     /// Scans the last segment; a transaction whose last record is missing counts as a torn tail from its first record on.
-    fn scan_last(&mut self, segment: &Segment, chain: Chain, length: u64) -> Result<Tail, LogError> {
+    fn scan_last(&mut self, segment: &Segment, header: Option<&SegmentHeader>, length: u64) -> Result<Tail, LogError> {
+        let chain = Chain {
+            incarnation: self.options.incarnation,
+            previous_crc: header.map(|header| header.previous_crc),
+            epoch: header.map_or(0, |header| header.epoch),
+        };
         let index = segment.growing_index().unwrap_or_default();
         let mut index = index.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (mut newest, mut accepted_crc) = (0, chain.previous_crc.unwrap_or(0));
@@ -311,7 +330,7 @@ impl Opening<'_> {
                 replay(record);
             }
         };
-        let mut tail = scan::tail(segment, chain, length, checkpoint, |found| match found {
+        let mut on_found = |found, run: &mut Vec<Record>| match found {
             Found::Record(record) if record.header.flags & FLAG_TRANSACTION_GOES_ON != 0 => run.push(record),
             Found::Record(record) => {
                 run.drain(..).for_each(|part| accept(&mut index, &part));
@@ -323,7 +342,13 @@ impl Opening<'_> {
                 index.push_damage(damage);
                 findings.push(damaged(segment.number(), damage));
             }
-        })?;
+        };
+        let mut tail = scan::tail(segment, chain, length, checkpoint, |found| on_found(found, &mut run))?;
+        if let Some(damage) = proven_damage(&tail, header, length) {
+            on_found(Found::Damage(damage), &mut run);
+            tail.end = damage.end;
+            tail.torn = None;
+        }
         if let Some(first) = run.first() {
             let torn_end = tail.torn.as_ref().map_or(tail.end, |torn| torn.end);
             let reason = "the transaction's last record is missing".to_owned();
@@ -335,18 +360,157 @@ impl Opening<'_> {
         Ok(tail)
     }
 
-    fn keep_aside(&self, file: &dyn File, tail: &Tail, number: u32) -> Result<(), DiskError> {
-        let Some(torn) = &tail.torn else { return Ok(()) };
-        let mut bytes = vec![0; (torn.end - tail.end) as usize];
-        file.read_exact_at(&mut bytes, u64::from(tail.end))?;
-        replace_file(self.dir.as_ref(), &names::kept_aside(number, tail.end), &bytes)
+    /// Copies the bytes of a torn tail. They also stay where they are until retention, so a disk without room for a copy is no
+    /// reason not to open.
+    fn keep_aside(&self, file: &dyn File, number: u32, start: u32, end: u32) -> Result<(), DiskError> {
+        let name = names::kept_aside(number, start);
+        let temporary = names::temporary(&name);
+        match copy_aside(self.dir.as_ref(), file, &temporary, u64::from(start)..u64::from(end)) {
+            Err(error) if error.kind == DiskErrorKind::Full => self.dir.remove(&temporary),
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.dir.rename(&temporary, &name)?;
+                self.dir.sync()
+            }
+        }
     }
+}
+
+/// What a name in a queue's directory is to the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::storage) enum Role {
+    /// A segment.
+    Segment(u32),
+    /// An index.
+    Index(u32),
+    /// Left by a crash in the middle of making it.
+    Unfinished,
+    /// Somebody else's in this program, or kept for people.
+    Other,
+    /// None of ours.
+    Foreign,
+}
+
+impl Role {
+    pub(in crate::storage) fn of(entry: &Entry) -> Self {
+        let name = entry.name.as_str();
+        if entry.is_directory {
+            return if name == names::CURSORS { Self::Other } else { Self::Foreign };
+        }
+        if let Some(number) = names::parse_segment(name) {
+            return Self::Segment(number);
+        }
+        if let Some(number) = names::parse_index(name) {
+            return Self::Index(number);
+        }
+        let replaced = name.strip_suffix(".tmp");
+        if names::parse_unused_segment(name).is_some()
+            || replaced.is_some_and(|name| names::parse_index(name).is_some() || names::is_kept_aside(name))
+        {
+            return Self::Unfinished;
+        }
+        let is_known =
+            name == names::TABLE || replaced == Some(names::TABLE) || names::is_damaged_table(name) || names::is_kept_aside(name);
+        if is_known { Self::Other } else { Self::Foreign }
+    }
+}
+
+/// The segments that should be there and are not: between the oldest that retention has left and the newest, or the checkpoint's.
+pub(in crate::storage) fn missing(numbers: &[u32], first_segment: u32, checkpoint: Lsn) -> Vec<RangeInclusive<u32>> {
+    let newest = numbers.last().copied().unwrap_or(0).max(lsn_segment(checkpoint));
+    let mut gone = Vec::new();
+    // 64 bits, so that there is a number behind the last one.
+    let mut expected = u64::from(first_segment.min(newest));
+    for number in numbers.iter().map(|&number| u64::from(number)).chain([u64::from(newest) + 1]) {
+        if number > expected {
+            gone.push(expected as u32..=(number - 1) as u32);
+        }
+        expected = expected.max(number + 1);
+    }
+    gone
+}
+
+/// The header of a segment's file, or why it is not that of this segment. A newer format refuses the whole log.
+pub(in crate::storage) fn read_header(
+    file: &dyn File,
+    incarnation: u64,
+    number: u32,
+) -> Result<Result<SegmentHeader, String>, LogError> {
+    let mut bytes = [0; 128];
+    let length = file.read_at(&mut bytes, 0)?;
+    match SegmentHeader::decode(&bytes[..length]) {
+        Err(error @ FormatError::Newer { .. }) => Err(error.into()),
+        Ok(header) if header.incarnation == incarnation && header.number == number => Ok(Ok(header)),
+        Ok(header) => Ok(Err(format!("it belongs to segment {:08x} of queue {:016x}", header.number, header.incarnation))),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+/// Where a sealed segment ends: where the header behind it says, else where its index says, else with the last record that is there.
+pub(in crate::storage) fn sealed_end(
+    dir: &Arc<dyn Dir>,
+    incarnation: u64,
+    number: u32,
+    length: u64,
+    next_header: Option<u32>,
+    index: Option<&IndexSummary>,
+) -> Result<u32, LogError> {
+    if let Some(end) = next_header.or(index.map(|index| index.end)) {
+        return Ok(end);
+    }
+    let probe = Segment::growing(Arc::clone(dir), incarnation, number, length, 0);
+    let chain = Chain { incarnation, previous_crc: None, epoch: 0 };
+    Ok(scan::tail(&probe, chain, length, lsn(number, u32::MAX), |_| {})?.end)
+}
+
+/// What the end of a last segment is when it cannot be what a crash leaves: a crash neither shortens a file nor spoils a header.
+pub(in crate::storage) fn proven_damage(tail: &Tail, header: Option<&SegmentHeader>, length: u64) -> Option<Damage> {
+    let end = match (header, &tail.torn) {
+        (Some(header), _) if length < u64::from(header.capacity) => header.capacity,
+        // Nobody knows how far it reaches.
+        (None, Some(_)) => length as u32,
+        _ => return None,
+    };
+    (end > tail.end).then_some(Damage { start: tail.end, end })
+}
+
+/// Sees to it that what a scan accepted is on the disk before readers see it. What was not synced may be in the page cache alone, and
+/// after a sync that failed it stays there, taken for clean: so it is written again, byte for byte, before the sync.
+fn make_durable(file: &dyn File, tail: &Tail, number: u32, length: u64) -> Result<(), DiskError> {
+    let known = match lsn_segment(tail.durable).cmp(&number) {
+        std::cmp::Ordering::Less => SEGMENT_HEADER_BYTES,
+        std::cmp::Ordering::Equal => lsn_position(tail.durable).max(SEGMENT_HEADER_BYTES),
+        std::cmp::Ordering::Greater => tail.end,
+    };
+    in_chunks(file, u64::from(known)..u64::from(tail.end).min(length), |bytes, position| file.write_at(bytes, position))?;
+    file.sync_data()
+}
+
+/// Copies a range of a file into a temporary one, durably.
+fn copy_aside(dir: &dyn Dir, file: &dyn File, temporary: &str, range: std::ops::Range<u64>) -> Result<(), DiskError> {
+    let copy = create_temporary(dir, temporary)?;
+    let start = range.start;
+    in_chunks(file, range, |bytes, position| copy.write_at(bytes, position - start))?;
+    copy.sync_data()
+}
+
+fn in_chunks(
+    file: &dyn File,
+    range: std::ops::Range<u64>,
+    mut visit: impl FnMut(&[u8], u64) -> Result<(), DiskError>,
+) -> Result<(), DiskError> {
+    const CHUNK: u64 = 1 << 20;
+    let mut chunk = Vec::new();
+    let mut position = range.start;
+    while position < range.end {
+        chunk.resize((range.end - position).min(CHUNK) as usize, 0);
+        file.read_exact_at(&mut chunk, position)?;
+        visit(&chunk, position)?;
+        position += chunk.len() as u64;
+    }
+    Ok(())
 }
 
 fn damaged(segment: u32, damage: Damage) -> LogFinding {
     LogFinding::Damaged { segment, start: damage.start, end: damage.end }
-}
-
-fn is_temporary_index(name: &str) -> bool {
-    name.strip_suffix(".tmp").is_some_and(|name| names::parse_index(name).is_some() || names::is_kept_aside(name))
 }

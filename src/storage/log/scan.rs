@@ -6,6 +6,7 @@ use crate::format::index::Damage;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 use crate::format::{Lsn, lsn};
 use crate::record::{BatchHeader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, padded};
+use crate::storage::disk::{DiskError, Errno, File};
 
 use super::LogError;
 use super::segment::Segment;
@@ -113,6 +114,11 @@ pub fn find_record(segment: &Segment, chain: &Chain, from: u64, limit: u64) -> R
     Ok(None)
 }
 
+/// Whether a range of a segment's file is all zeros.
+pub(in crate::storage) fn is_zero(segment: &Segment, start: u64, end: u64) -> Result<bool, LogError> {
+    Ok(last_nonzero(segment.open_file()?.as_ref(), start, end)? == start)
+}
+
 /// How a scan of the last segment ended.
 #[derive(Debug)]
 pub struct Tail {
@@ -209,13 +215,19 @@ pub fn tail(
             };
             if end > position {
                 visit(Found::Damage(Damage { start: position as u32, end: end as u32 }));
+                segment.take_fault();
                 chain.previous_crc = None;
                 position = end;
                 continue;
             }
         }
-        let torn_end = last_nonzero(segment, position, length)?;
-        let torn = (torn_end > position).then(|| Torn { reason, end: torn_end as u32, has_records_behind });
+        if segment.take_fault() {
+            // Zeros in place of what cannot be read are no end of a log.
+            let path = segment.open_file()?.describe().to_owned();
+            return Err(DiskError::from_errno("read", path, Errno::IO).into());
+        }
+        let torn_end = last_nonzero(segment.open_file()?.as_ref(), position, length)?;
+        let torn = (torn_end > position).then_some(Torn { reason, end: torn_end as u32, has_records_behind });
         return Ok(Tail { end: position as u32, last_crc, epoch: chain.epoch, durable, torn });
     }
 }
@@ -229,13 +241,16 @@ fn durable_end(durable: Lsn, number: u32, length: u64) -> u64 {
     }
 }
 
-/// The position behind the last byte at or behind `from` that is not zero; `from` if there is none.
-fn last_nonzero(segment: &Segment, from: u64, length: u64) -> Result<u64, LogError> {
+/// The position behind the last byte at or behind `from` that is not zero; `from` if there is none. Read through the file: in a map a
+/// sector that cannot be read shows zeros, and an end of the log must not be made of those.
+fn last_nonzero(file: &dyn File, from: u64, length: u64) -> Result<u64, LogError> {
     const WINDOW: u64 = 1 << 20;
+    let mut window = Vec::new();
     let mut end = length;
     while end > from {
         let start = end.saturating_sub(WINDOW).max(from);
-        let window = segment.slice(start, end)?;
+        window.resize((end - start) as usize, 0);
+        file.read_exact_at(&mut window, start)?;
         if let Some(at) = window.iter().rposition(|&byte| byte != 0) {
             return Ok(start + at as u64 + 1);
         }

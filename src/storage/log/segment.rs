@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::format::index::{Damage, INDEX_HEADER_BYTES, IndexSummary, IndexedBatch, SealedIndex};
 use crate::format::{Lsn, lsn, names};
 use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
-use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind};
+use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, File};
 use crate::storage::map::Map;
 
 use super::LogError;
@@ -30,6 +30,8 @@ pub struct Segment {
     map: Mutex<Option<Map>>,
     index: RwLock<Index>,
     was_used: AtomicBool,
+    /// A map showed zeros in place of a page that could not be read.
+    has_faulted: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -44,7 +46,7 @@ enum Index {
 
 impl Segment {
     /// A segment with an index in memory.
-    pub(super) fn growing(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32) -> Self {
+    pub(in crate::storage) fn growing(dir: Arc<dyn Dir>, incarnation: u64, number: u32, capacity: u64, end: u32) -> Self {
         Self::with_index(dir, incarnation, number, capacity, end, Index::Growing(Arc::default()))
     }
 
@@ -65,6 +67,7 @@ impl Segment {
             map: Mutex::new(None),
             index: RwLock::new(index),
             was_used: AtomicBool::new(true),
+            has_faulted: AtomicBool::new(false),
         }
     }
 
@@ -109,7 +112,7 @@ impl Segment {
     }
 
     /// How many bytes of the file can be read.
-    pub(super) fn readable(&self) -> Result<u64, LogError> {
+    pub(in crate::storage) fn readable(&self) -> Result<u64, LogError> {
         Ok(self.map()?.length())
     }
 
@@ -119,13 +122,27 @@ impl Segment {
         map.slice(start..end).ok_or(LogError::BeyondEnd { segment: self.number, position: start as u32 })
     }
 
+    /// The file, for reads that must know an unreadable sector from zeros.
+    pub(super) fn open_file(&self) -> Result<Arc<dyn File>, LogError> {
+        Ok(self.dir.open(&names::segment(self.number), Access::Read)?)
+    }
+
+    /// Whether a slice taken since the last call shows zeros in place of bytes that could not be read. Ask after they were looked at.
+    pub(super) fn take_fault(&self) -> bool {
+        let is_faulted = lock(&self.map).take_if(|map| map.is_faulted()).is_some();
+        self.has_faulted.swap(false, Ordering::Relaxed) || is_faulted
+    }
+
     fn map(&self) -> Result<Map, LogError> {
         self.was_used.store(true, Ordering::Relaxed);
         let mut slot = lock(&self.map);
         if let Some(map) = slot.as_ref().filter(|map| !map.is_faulted()) {
             return Ok(map.clone());
         }
-        let file = self.dir.open(&names::segment(self.number), Access::Read)?;
+        if slot.is_some() {
+            self.has_faulted.store(true, Ordering::Relaxed);
+        }
+        let file = self.open_file()?;
         // A file cut short is mapped as far as it goes: what is there can be served.
         let length = file.length()?.min(self.capacity);
         let map = file.map(length)?;
@@ -259,7 +276,11 @@ impl Segment {
     }
 
     /// What the header of a segment's index file says; `None` if there is none that fits. The rest of it is checked when it is opened.
-    pub(super) fn read_index_summary(dir: &dyn Dir, incarnation: u64, number: u32) -> Result<Option<IndexSummary>, LogError> {
+    pub(in crate::storage) fn read_index_summary(
+        dir: &dyn Dir,
+        incarnation: u64,
+        number: u32,
+    ) -> Result<Option<IndexSummary>, LogError> {
         let file = match dir.open(&names::index(number), Access::Read) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(None),
@@ -297,7 +318,7 @@ impl Segment {
 }
 
 /// Puts one record into a growing index.
-pub(super) fn index_record(index: &mut RamIndex, record: &scan::Record) {
+pub(in crate::storage) fn index_record(index: &mut RamIndex, record: &scan::Record) {
     let Some(batch) = record.batch else { return };
     let stored = StoredBatch::parse(record.bytes.clone());
     let annex = stored.as_ref().ok().and_then(|stored| stored.annex().ok()).unwrap_or_default();

@@ -7,11 +7,11 @@ use std::sync::Mutex;
 use bytes::Bytes;
 
 use crate::format::index::IndexedBatch;
-use crate::format::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::segment::{SEGMENT_BYTES_LIMIT, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::format::{Lsn, lsn_position, lsn_segment, names};
 use crate::record::{
-    Annex, BATCH_HEADER_BYTES, BatchHeader, FLAG_TRANSACTION_GOES_ON, Offset, PartitionId, RECORD_HEADER_BYTES, RecordHeader,
-    RecordKind, crc_of_two, padded,
+    Annex, BATCH_HEADER_BYTES, BLOCK_BYTES_MAX, BatchHeader, FLAG_TRANSACTION_GOES_ON, Offset, PartitionId, RECORD_BYTES_MAX,
+    RECORD_HEADER_BYTES, RecordHeader, RecordKind, crc_of_two, padded,
 };
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, File};
 
@@ -22,8 +22,6 @@ use super::{Log, LogError, Segment};
 const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
 /// Free bytes that pushes leave on the disk, so that acknowledgements, cursors and retention still have room.
 const RESERVE_BYTES: u64 = 4 << 20;
-/// A commit larger than this is not asked for.
-const SEGMENT_BYTES_LIMIT: u64 = 2 << 30;
 
 /// A record to append.
 #[derive(Debug)]
@@ -58,6 +56,9 @@ pub struct OutBatch {
     pub ids: Vec<(u64, u32)>,
 }
 
+/// A batch for the index: where it lies, what groups take of it, and hashes of its own transaction ids with their messages' indexes.
+type NewBatch = (IndexedBatch, Annex, Vec<(u64, u32)>);
+
 /// Records that were appended and are not published yet.
 #[derive(Debug)]
 #[must_use = "appended records become visible when they are published"]
@@ -68,7 +69,9 @@ pub struct Appended {
     pub end: Lsn,
     /// Bytes written.
     pub bytes: u64,
-    batches: Vec<(IndexedBatch, Annex, Vec<(u64, u32)>)>,
+    /// Where they lie: the log may roll before they are published.
+    segment: Arc<Segment>,
+    batches: Vec<NewBatch>,
     last_crc: u32,
     created_at_us: u64,
 }
@@ -87,12 +90,17 @@ struct Spare {
     capacity: u64,
 }
 
+/// A segment's file before it gets its segment's name: its name now, and its bytes.
+type Unnamed = (String, Arc<dyn File>, u64);
+
 /// Makes spare segments in the background.
 #[derive(Debug)]
 pub struct SpareMaker {
     dir: Arc<dyn Dir>,
     spare: Mutex<Option<Spare>>,
     wanted: Mutex<Option<(u32, u64)>>,
+    /// Held while a spare is made, which may take long: one at a time.
+    making: Mutex<()>,
 }
 
 /// The one writer of a log.
@@ -114,7 +122,7 @@ pub struct LogWriter {
 
 impl LogWriter {
     pub(super) fn new(log: Arc<Log>, active: Arc<Segment>, file: Arc<dyn File>, last_crc: u32, epoch: u32, durable: Lsn) -> Self {
-        let spares = Arc::new(SpareMaker { dir: Arc::clone(&log.dir), spare: Mutex::default(), wanted: Mutex::default() });
+        let spares = Arc::new(SpareMaker::new(Arc::clone(&log.dir)));
         let end = active.end();
         Self { log, spares, active, file, end, last_crc, epoch, durable, is_tail_unknown: false, poison: None }
     }
@@ -160,7 +168,8 @@ impl LogWriter {
         if fits && !self.is_tail_unknown {
             let is_half_full = u64::from(self.end) > self.active.capacity() / 2;
             if is_half_full {
-                self.spares.want(self.active.number() + 1, next_capacity(self.active.capacity(), segment_bytes_max));
+                self.spares
+                    .want(self.active.number().saturating_add(1), next_capacity(self.active.capacity(), segment_bytes_max));
             }
             return Ok(());
         }
@@ -184,7 +193,7 @@ impl LogWriter {
         }
         let mut layout = Layout::new(self, now_us, records.len());
         for record in records {
-            layout.push(record);
+            layout.push(record)?;
         }
         assert!(layout.position <= self.active.capacity(), "room for a commit is made before it is appended");
         let outcome = self.file.write_vectored_at(&layout.slices(), u64::from(self.end));
@@ -196,7 +205,8 @@ impl LogWriter {
         let (start, bytes) = (self.end(), position - u64::from(self.end));
         self.end = position as u32;
         self.last_crc = last_crc;
-        Ok(Appended { start, end: self.end(), bytes, batches, last_crc, created_at_us: now_us })
+        let segment = Arc::clone(&self.active);
+        Ok(Appended { start, end: self.end(), bytes, segment, batches, last_crc, created_at_us: now_us })
     }
 
     /// Makes everything appended durable. A failure stops all writing until the log is opened again: what the disk holds is not known.
@@ -233,8 +243,8 @@ impl LogWriter {
     /// Makes appended records visible to readers.
     pub fn publish(&mut self, appended: Appended) {
         // The bytes first: whoever finds a batch in the index can read it.
-        self.active.publish(lsn_position(appended.end), appended.last_crc, appended.created_at_us);
-        if let Some(index) = self.active.growing_index() {
+        appended.segment.publish(lsn_position(appended.end), appended.last_crc, appended.created_at_us);
+        if let Some(index) = appended.segment.growing_index() {
             let mut index = index.write().unwrap_or_else(std::sync::PoisonError::into_inner);
             for (batch, annex, ids) in &appended.batches {
                 index.push(*batch, &annex.matches, ids);
@@ -242,10 +252,12 @@ impl LogWriter {
         }
     }
 
-    /// Writes a record that says how far the log is durable, if no record says so yet. Not synced itself.
+    /// Writes a record that says how far the log is durable. Not synced itself. Does nothing while there are records that are not
+    /// published, since the mark is, and everything before it with it.
     pub fn mark_frontier(&mut self, now_us: u64) -> Result<(), LogError> {
         let has_room = u64::from(self.end) + RECORD_HEADER_BYTES as u64 <= self.active.capacity();
-        if self.poison.is_some() || self.is_tail_unknown || !has_room {
+        let is_published = self.active.end() == self.end;
+        if self.poison.is_some() || self.is_tail_unknown || !has_room || !is_published {
             return Ok(());
         }
         let header = self.header(RecordKind::Frontier, 0, self.end, self.last_crc, now_us);
@@ -278,7 +290,8 @@ impl LogWriter {
     /// Ends the active segment where it is and goes on in a new one of `capacity` bytes, or of fewer but at least `needed` if the
     /// disk has no more room.
     fn roll(&mut self, capacity: u64, needed: u64, may_use_reserve: bool, now_us: u64) -> Result<(), LogError> {
-        self.roll_to(self.active.number() + 1, capacity, needed, may_use_reserve, now_us)
+        let number = self.active.number().checked_add(1).ok_or(LogError::NumbersUsedUp)?;
+        self.roll_to(number, capacity, needed, may_use_reserve, now_us)
     }
 
     fn roll_to(&mut self, number: u32, capacity: u64, needed: u64, may_use_reserve: bool, now_us: u64) -> Result<(), LogError> {
@@ -296,8 +309,15 @@ impl LogWriter {
             previous_end: self.end(),
             previous_crc: self.last_crc,
             created_at_us: now_us,
+            capacity: capacity as u32,
         };
-        install(dir.as_ref(), file.as_ref(), &name, &header)?;
+        prepare(file.as_ref(), &header)?;
+        // From here on a failure leaves open which of the two segments a restart takes for the last: a record that went to the old
+        // one would lie behind the end that the new one gives it.
+        if let Err(error) = put_in_place(dir.as_ref(), &name, number) {
+            self.poison = Some(error.clone());
+            return Err(LogError::Poisoned(error));
+        }
         let segment = Arc::new(Segment::growing(dir, self.log.incarnation, number, capacity, SEGMENT_HEADER_BYTES));
         self.log.replace_segments(|list| list.push(Arc::clone(&segment)));
         self.active = segment;
@@ -312,7 +332,7 @@ impl LogWriter {
     /// where the log ends before an address that was given out.
     pub(super) fn roll_away(&mut self, floor: Lsn, segment_bytes_max: u64, now_us: u64) -> Result<(), LogError> {
         let capacity = next_capacity(0, segment_bytes_max);
-        let number = self.active.number().max(lsn_segment(floor)) + 1;
+        let number = self.active.number().max(lsn_segment(floor)).checked_add(1).ok_or(LogError::NumbersUsedUp)?;
         self.roll_to(number, capacity, u64::from(SEGMENT_HEADER_BYTES) * 2, true, now_us)
     }
 }
@@ -326,7 +346,7 @@ struct Layout<'a> {
     /// Headers, annexes and paddings, in order; payloads are between them.
     small: Vec<u8>,
     pieces: Vec<Piece>,
-    batches: Vec<(IndexedBatch, Annex, Vec<(u64, u32)>)>,
+    batches: Vec<NewBatch>,
 }
 
 enum Piece {
@@ -347,13 +367,13 @@ impl<'a> Layout<'a> {
         }
     }
 
-    fn push(&mut self, record: OutRecord) {
+    fn push(&mut self, record: OutRecord) -> Result<(), LogError> {
         let flags = if record.goes_on { FLAG_TRANSACTION_GOES_ON } else { 0 };
         let position = self.position as u32;
         let length = match record.body {
             OutBody::Control(body) => {
                 let mut header = self.writer.header(RecordKind::Control, flags, position, self.last_crc, self.now_us);
-                header.length += body.len() as u32;
+                header.length = record_length(header.length, body.len())?;
                 header.body_crc = crc32fast::hash(&body);
                 let (bytes, crc) = header.encode();
                 self.last_crc = crc;
@@ -361,19 +381,24 @@ impl<'a> Layout<'a> {
                 self.put_small(&body);
                 header.length
             }
-            OutBody::Batch(batch) => self.push_batch(batch, flags, position),
+            OutBody::Batch(batch) => self.push_batch(batch, flags, position)?,
         };
         let padding = padded(length) - u64::from(length);
         self.put_small(&[0; 8][..padding as usize]);
         self.position += padded(length);
+        Ok(())
     }
 
-    fn push_batch(&mut self, batch: OutBatch, flags: u8, position: u32) -> u32 {
+    fn push_batch(&mut self, batch: OutBatch, flags: u8, position: u32) -> Result<u32, LogError> {
         let mut annex = Vec::new();
         batch.annex.encode(&mut annex);
         let packed = batch.packed;
+        if packed.uncompressed_length > BLOCK_BYTES_MAX {
+            let bytes = u64::from(packed.uncompressed_length);
+            return Err(LogError::TooLarge { what: "block", bytes, limit: BLOCK_BYTES_MAX });
+        }
         let mut header = self.writer.header(RecordKind::Batch, flags, position, self.last_crc, self.now_us);
-        header.length += (annex.len() + packed.payload.len()) as u32;
+        header.length = record_length(header.length, annex.len() + packed.payload.len())?;
         header.body_crc = crc_of_two(&annex, packed.payload_crc, packed.payload.len() as u64);
         let batch_header = BatchHeader {
             partition: batch.partition,
@@ -399,7 +424,7 @@ impl<'a> Layout<'a> {
             partition: batch.partition,
         };
         self.batches.push((entry, batch.annex, batch.ids));
-        header.length
+        Ok(header.length)
     }
 
     fn put_small(&mut self, bytes: &[u8]) {
@@ -429,7 +454,18 @@ impl<'a> Layout<'a> {
     }
 }
 
+/// Bytes of a record. One over the limit would be written and then refused by every reader.
+fn record_length(header_length: u32, body_length: usize) -> Result<u32, LogError> {
+    let bytes = u64::from(header_length) + body_length as u64;
+    let fits = u32::try_from(bytes).ok().filter(|&length| length <= RECORD_BYTES_MAX);
+    fits.ok_or(LogError::TooLarge { what: "record", bytes, limit: RECORD_BYTES_MAX })
+}
+
 impl SpareMaker {
+    fn new(dir: Arc<dyn Dir>) -> Self {
+        Self { dir, spare: Mutex::default(), wanted: Mutex::default(), making: Mutex::default() }
+    }
+
     fn want(&self, number: u32, capacity: u64) {
         let has_spare = lock(&self.spare).is_some();
         if !has_spare {
@@ -445,8 +481,14 @@ impl SpareMaker {
     /// Makes the spare segment that the writer wants, if any: reserves its blocks and writes zeros over them, since a sync after
     /// overwriting costs half of one after growing (no metadata to commit). A disk without room leaves it to the roll to say so.
     pub fn make(&self) -> Result<(), DiskError> {
+        let _one_at_a_time = lock(&self.making);
         let Some((number, capacity)) = *lock(&self.wanted) else { return Ok(()) };
-        let name = names::new_segment(number);
+        if lock(&self.spare).is_some() {
+            *lock(&self.wanted) = None;
+            return Ok(());
+        }
+        // Not the name that the writer gives to a segment it makes itself: the two may be at work on the same number at once.
+        let name = names::spare_segment(number);
         let made = fill(self.dir.as_ref(), &name, capacity);
         *lock(&self.wanted) = None;
         match made {
@@ -462,7 +504,7 @@ impl SpareMaker {
         }
     }
 
-    fn take(&self, needed: u64, dir: &dyn Dir) -> Result<Option<(String, Arc<dyn File>, u64)>, LogError> {
+    fn take(&self, needed: u64, dir: &dyn Dir) -> Result<Option<Unnamed>, LogError> {
         let Some(spare) = lock(&self.spare).take() else { return Ok(None) };
         if spare.capacity < needed {
             dir.remove(&spare.name)?;
@@ -491,13 +533,7 @@ fn fill(dir: &dyn Dir, name: &str, capacity: u64) -> Result<(), DiskError> {
 }
 
 /// Makes a segment file of `capacity` bytes; halves that down to `needed` while the disk has no room.
-fn make_file(
-    dir: &dyn Dir,
-    number: u32,
-    capacity: u64,
-    needed: u64,
-    may_use_reserve: bool,
-) -> Result<(String, Arc<dyn File>, u64), LogError> {
+fn make_file(dir: &dyn Dir, number: u32, capacity: u64, needed: u64, may_use_reserve: bool) -> Result<Unnamed, LogError> {
     let name = names::new_segment(number);
     let file = create_anew(dir, &name)?;
     let reserve = if may_use_reserve { 0 } else { RESERVE_BYTES };
@@ -532,11 +568,15 @@ fn create_anew(dir: &dyn Dir, name: &str) -> Result<Arc<dyn File>, DiskError> {
     }
 }
 
-/// Writes a segment's header and gives the file its name, durably.
-fn install(dir: &dyn Dir, file: &dyn File, name: &str, header: &SegmentHeader) -> Result<(), DiskError> {
+/// Writes a segment's header, durably.
+fn prepare(file: &dyn File, header: &SegmentHeader) -> Result<(), DiskError> {
     file.write_at(&header.encode(), 0)?;
-    file.sync_data()?;
-    dir.rename(name, &names::segment(header.number))?;
+    file.sync_data()
+}
+
+/// Gives a prepared segment its name, durably.
+fn put_in_place(dir: &dyn Dir, name: &str, number: u32) -> Result<(), DiskError> {
+    dir.rename(name, &names::segment(number))?;
     dir.sync()
 }
 
@@ -550,13 +590,22 @@ pub(super) fn make_first(
 ) -> Result<(Arc<dyn File>, u64), LogError> {
     let needed = u64::from(SEGMENT_HEADER_BYTES) * 2;
     let (name, file, capacity) = make_file(dir, number, FIRST_SEGMENT_BYTES, needed, false)?;
-    let header = SegmentHeader { incarnation, number, epoch, previous_end: 0, previous_crc: 0, created_at_us: now_us };
-    install(dir, file.as_ref(), &name, &header)?;
+    let header = SegmentHeader {
+        incarnation,
+        number,
+        epoch,
+        previous_end: 0,
+        previous_crc: 0,
+        created_at_us: now_us,
+        capacity: capacity as u32,
+    };
+    prepare(file.as_ref(), &header)?;
+    put_in_place(dir, &name, number)?;
     Ok((file, capacity))
 }
 
 fn next_capacity(capacity: u64, segment_bytes_max: u64) -> u64 {
-    (capacity * 4).clamp(FIRST_SEGMENT_BYTES, segment_bytes_max.max(FIRST_SEGMENT_BYTES))
+    (capacity * 4).clamp(FIRST_SEGMENT_BYTES, segment_bytes_max.clamp(FIRST_SEGMENT_BYTES, SEGMENT_BYTES_LIMIT))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

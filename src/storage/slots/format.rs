@@ -20,6 +20,8 @@ const SECTOR_BYTES: usize = 512;
 /// The largest slot.
 pub(super) const SLOT_BYTES_MAX: usize = 64 << 10;
 
+/// The highest sequence; a slot with a higher one is none, so that the next can always be given.
+const SEQUENCE_MAX: u64 = u64::MAX / 2;
 /// The longest content of a slot, in bytes.
 pub const BODY_BYTES_MAX: usize = SLOT_BYTES_MAX - HEADER_BYTES;
 
@@ -135,7 +137,7 @@ impl Slot {
         if found != identity || found_index != index {
             return Ok(Err(SlotFault::Foreign));
         }
-        if body_length > slot_bytes - HEADER_BYTES {
+        if body_length > slot_bytes - HEADER_BYTES || sequence > SEQUENCE_MAX {
             return Ok(Err(SlotFault::NotASlot));
         }
         let body = reader.bytes(body_length)?.to_vec();
@@ -209,6 +211,12 @@ mod tests {
         ] {
             assert_eq!(Slot::decode(&bytes, 0, other), Err(SlotFault::Foreign));
         }
+    }
+
+    #[test]
+    fn a_sequence_that_cannot_be_counted_on_is_no_slot() {
+        let bytes = slot(0, u64::MAX).encode(IDENTITY);
+        assert_eq!(Slot::decode(&bytes, 0, IDENTITY), Err(SlotFault::NotASlot));
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub const VALUE_BYTES_MAX: usize = 16 << 20;
 /// The longest body of a block; a longer one would have to be read whole before its checksum is known.
 pub(super) const BODY_BYTES_MAX: usize = 256 << 20;
 
+/// The highest number of a block; a higher one is no block, so that the next number can always be given.
+pub(super) const SEQUENCE_MAX: u64 = u64::MAX / 2;
+
 /// The flag of an entry that removes its key.
 const REMOVAL: u8 = 1;
 

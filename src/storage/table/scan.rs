@@ -1,6 +1,6 @@
 //! Reading a table from front to back, and telling a torn end from damage.
 
-use super::format::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BODY_BYTES_MAX, BlockHeader, FILE_HEADER_BYTES, decode_body};
+use super::format::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BODY_BYTES_MAX, BlockHeader, FILE_HEADER_BYTES, SEQUENCE_MAX, decode_body};
 use super::{DiskError, Entry, File, TableReport};
 
 /// Bytes read at once in the search for the next block.
@@ -14,8 +14,6 @@ pub(super) struct Scan {
     pub end: u64,
     /// The number of the next block.
     pub sequence: u64,
-    /// The mark of the last good block.
-    pub lsn: u64,
 }
 
 /// Passes on the entries of every good block. `base_length` is the part of the file that was synced before anyone saw it.
@@ -26,7 +24,7 @@ pub(super) fn scan(
     mut on_entry: impl FnMut(Entry<'_>),
 ) -> Result<Scan, DiskError> {
     let blocks = Blocks { file, incarnation, length: file.length()? };
-    let mut scan = Scan { report: TableReport::default(), end: FILE_HEADER_BYTES as u64, sequence: 1, lsn: 0 };
+    let mut scan = Scan { report: TableReport::default(), end: FILE_HEADER_BYTES as u64, sequence: 1 };
     let mut position = scan.end;
     while position < blocks.length {
         if let Some((header, body)) = blocks.read(position, scan.sequence)?
@@ -36,7 +34,7 @@ pub(super) fn scan(
             scan.report.entries += entries.len() as u64;
             entries.into_iter().for_each(&mut on_entry);
             position += BLOCK_HEADER_BYTES as u64 + u64::from(header.body_length);
-            (scan.end, scan.sequence, scan.lsn) = (position, header.sequence + 1, header.lsn);
+            (scan.end, scan.sequence, scan.report.lsn) = (position, header.sequence + 1, header.lsn);
             continue;
         }
         match blocks.find(position + 1, scan.sequence)? {
@@ -75,7 +73,7 @@ impl Blocks<'_> {
         let Some(header) = self.header(position)? else { return Ok(None) };
         let start = position + BLOCK_HEADER_BYTES as u64;
         let body_length = header.body_length as usize;
-        if header.sequence != sequence || body_length > BODY_BYTES_MAX || self.length - start < body_length as u64 {
+        if header.sequence != sequence || body_length > BODY_BYTES_MAX || start + u64::from(header.body_length) > self.length {
             return Ok(None);
         }
         let mut body = vec![0; body_length];
@@ -88,7 +86,9 @@ impl Blocks<'_> {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
         let count = self.file.read_at(&mut bytes, position)?;
         let header = bytes.get(..count).and_then(BlockHeader::decode);
-        Ok(header.filter(|header| header.incarnation == self.incarnation && header.position == position))
+        Ok(header.filter(|header| {
+            header.incarnation == self.incarnation && header.position == position && header.sequence <= SEQUENCE_MAX
+        }))
     }
 
     /// The first header from a position on that belongs where it is and comes after `sequence`.
@@ -124,6 +124,27 @@ fn magics(bytes: &[u8]) -> impl Iterator<Item = usize> {
 mod tests {
     use super::super::disk::sim::SimDisk;
     use super::*;
+
+    /// The file grows while it is read by someone else than its writer: a block that was not whole when the length was taken.
+    #[test]
+    fn a_block_that_ends_behind_the_length_is_not_read() {
+        let file = SimDisk::new(1).root().create("a").unwrap();
+        let header = BlockHeader { incarnation: 7, position: 64, sequence: 1, ..BlockHeader::default() };
+        file.write_at(&header.encode(), 64).unwrap();
+        for length in 65..64 + BLOCK_HEADER_BYTES as u64 {
+            let blocks = Blocks { file: &*file, incarnation: 7, length };
+            assert_eq!(blocks.read(64, 1).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_sequence_that_cannot_be_counted_on_is_no_block() {
+        let file = SimDisk::new(1).root().create("a").unwrap();
+        let header = BlockHeader { incarnation: 7, position: 64, sequence: u64::MAX, ..BlockHeader::default() };
+        file.write_at(&header.encode(), 64).unwrap();
+        let report = scan(&*file, 7, 0, |_| {}).unwrap().report;
+        assert_eq!((report.blocks, report.torn_tail), (0, Some(64..120)));
+    }
 
     /// A mark that lies across two windows of the search is found.
     #[test]

@@ -6,15 +6,11 @@ use crate::storage::disk::sim::SimDisk;
 
 use super::*;
 
-const OPTIONS: OpenLog = OpenLog {
-    incarnation: 7,
-    epoch: 1,
-    checkpoint: 0,
-    first_segment: 1,
-    segment_bytes_max: 1 << 20,
-    is_read_only: false,
-    now_us: 1,
-};
+mod damage;
+mod faults;
+
+const OPTIONS: OpenLog =
+    OpenLog { incarnation: 7, epoch: 1, checkpoint: 0, first_segment: 1, segment_bytes_max: 1 << 20, now_us: 1 };
 
 fn batch(partition: PartitionId, base_offset: Offset, count: u32, size: usize) -> OutRecord {
     let mut builder = BatchBuilder::new();
@@ -214,11 +210,11 @@ fn a_missing_or_shortened_segment_is_named() {
     let kept = disk.crash_keep_all();
     kept.remove_file(&names::segment(2));
     let opened = open(&kept.root(), &options, &mut |_| {}).unwrap();
-    assert_eq!(opened.findings, vec![LogFinding::MissingSegment(2)]);
+    assert_eq!(opened.findings, vec![LogFinding::MissingSegments { first: 2, last: 2 }]);
     let kept = disk.crash_keep_all();
     let last = disk.paths().into_iter().filter(|path| path.ends_with(".segment")).max().unwrap();
     kept.remove_file(&last);
     let opened = open(&kept.root(), &options, &mut |_| {}).unwrap();
-    assert!(opened.findings.iter().any(|finding| matches!(finding, LogFinding::MissingSegment(_))), "{:?}", opened.findings);
+    assert!(opened.findings.iter().any(|finding| matches!(finding, LogFinding::MissingSegments { .. })), "{:?}", opened.findings);
     assert!(opened.writer.end() > checkpoint, "no address is given twice");
 }
