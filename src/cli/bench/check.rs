@@ -148,6 +148,17 @@ impl Order {
     }
 }
 
+/// What a message that came is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noted {
+    /// One of this run, where it belongs.
+    Ours(Stamp),
+    /// One that was changed, or that came from where it was not pushed to.
+    Faulty,
+    /// Somebody else's.
+    Foreign,
+}
+
 /// What one reader, or one group, has seen.
 #[derive(Debug)]
 pub struct Ledger {
@@ -160,35 +171,31 @@ pub struct Ledger {
     order: Order,
     faults: Faults,
     checked: u64,
-    foreign: u64,
 }
 
 impl Ledger {
     /// Nothing seen.
     pub fn new(run: u32, layout: Layout, takes: Takes, is_alone: bool) -> Self {
         let seen = vec![Bits::default(); layout.connections as usize];
-        Self { run, layout, takes, is_alone, seen, order: Order::new(layout), faults: Faults::default(), checked: 0, foreign: 0 }
+        Self { run, layout, takes, is_alone, seen, order: Order::new(layout), faults: Faults::default(), checked: 0 }
     }
 
-    /// Checks a message that came from a partition, and returns its stamp if it is one of this run. `order` is used instead of
-    /// the ledger's own where the group's deliveries come over several connections in no order.
-    pub fn note(&mut self, partition: Option<u32>, payload: &[u8], order: Option<&mut Order>) -> Option<Stamp> {
+    /// Checks a message that came from a partition. `order` is used instead of the ledger's own where the group's deliveries come over
+    /// several connections in no order.
+    pub fn note(&mut self, partition: Option<u32>, payload: &[u8], order: Option<&mut Order>) -> Noted {
         let stamp = match Stamp::read(payload) {
             Reading::Whole(stamp) if stamp.run == self.run => stamp,
             _ if self.is_alone => {
                 self.faults.altered += 1;
-                return None;
+                return Noted::Faulty;
             }
-            _ => {
-                self.foreign += 1;
-                return None;
-            }
+            _ => return Noted::Foreign,
         };
         self.checked += 1;
         let connection = u32::from(stamp.connection);
         let Some(sequence) = partition.and_then(|partition| self.layout.sequence(connection, partition)) else {
             self.faults.misplaced += 1;
-            return None;
+            return Noted::Faulty;
         };
         if !self.seen[connection as usize].add(stamp.sequence) {
             self.faults.repeated += 1;
@@ -198,7 +205,7 @@ impl Ledger {
         if !takes(&self.takes, connection, stamp.sequence) {
             self.faults.unexpected += 1;
         }
-        Some(stamp)
+        Noted::Ours(stamp)
     }
 
     /// Notes an acknowledgement that was refused.
@@ -317,8 +324,8 @@ mod tests {
     #[test]
     fn other_messages_of_a_shared_queue_do_not_count() {
         let mut ledger = Ledger::new(8, LAYOUT, None, false);
-        assert_eq!(ledger.note(Some(0), &message(0, 0), None), None);
-        assert_eq!(ledger.note(None, b"something else", None), None);
+        assert_eq!(ledger.note(Some(0), &message(0, 0), None), Noted::Foreign);
+        assert_eq!(ledger.note(None, b"something else", None), Noted::Foreign);
         assert_eq!((ledger.checked(), ledger.faults(&pushed([0, 0]))), (0, Faults::default()));
     }
 

@@ -11,7 +11,7 @@ use fanlog::protocol::{Credit, Delivery, Frame, Operation, Pop, Subscribe, Wire,
 use fanlog::record::{RecordHeader, StoredBatch};
 
 use super::super::exit::ServerFault;
-use super::check::{GroupWatch, Layout, Order};
+use super::check::{GroupWatch, Layout, Noted, Order};
 use super::drive::{Actor, Next, Run, Tally};
 use super::link::{Link, refuse_error};
 use super::stock::{partition_number, put_correlation_id};
@@ -151,19 +151,19 @@ impl Consumer {
                 last = Some(end);
             }
         } else {
+            let (now_ns, measured_from) = (self.run.nanoseconds(now), self.run.nanoseconds(self.run.measure_from));
             let mut ledger = self.group.ledger.lock().unwrap_or_else(PoisonError::into_inner);
             for batch in &claim.batches {
                 each_message(batch, |offset, payload| {
                     last = Some(offset);
                     *messages += 1;
-                    if let Some(stamp) = ledger.note(partition, payload, self.own_order.as_mut()) {
-                        ours += 1;
-                        if self.plan.clocking == Clocking::Messages {
-                            let latency = self.run.nanoseconds(now).saturating_sub(stamp.sent_ns);
-                            if stamp.sent_ns >= self.run.nanoseconds(self.run.measure_from) {
-                                tally.latency.saturating_record(latency.max(1));
-                            }
-                        }
+                    let noted = ledger.note(partition, payload, self.own_order.as_mut());
+                    ours += u64::from(noted != Noted::Foreign);
+                    if let Noted::Ours(stamp) = noted
+                        && self.plan.clocking == Clocking::Messages
+                        && stamp.sent_ns >= measured_from
+                    {
+                        tally.latency.saturating_record(now_ns.saturating_sub(stamp.sent_ns).max(1));
                     }
                 })?;
             }
@@ -277,11 +277,14 @@ impl Consumer {
 }
 
 impl Actor for Consumer {
+    /// What does not come is lost, and the report says so.
+    const ENDS_IN_SILENCE: bool = true;
+
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
 
-    fn take(&mut self, frame: Frame, tally: &mut Tally) -> Result<()> {
+    fn take(&mut self, frame: Frame, tally: &mut Tally) -> Result<bool> {
         refuse_error(&frame)?;
         match Operation::from_number(frame.operation) {
             Some(Operation::Pop) => {
@@ -296,15 +299,18 @@ impl Actor for Consumer {
                         tally.record(now.saturating_duration_since(sent));
                     }
                 }
-                self.take_reply(reply, tally)?;
-                Ok(())
+                Ok(self.take_reply(reply, tally)? > 0)
             }
-            Some(Operation::Ack) => self.take_ack(&frame, tally),
-            Some(Operation::Delivery) => self.take_delivery(&frame, tally),
-            Some(Operation::Subscribe | Operation::Heartbeat) => Ok(()),
+            Some(Operation::Ack) => self.take_ack(&frame, tally).map(|()| true),
+            Some(Operation::Delivery) => self.take_delivery(&frame, tally).map(|()| true),
+            Some(Operation::Subscribe | Operation::Heartbeat) => Ok(false),
             Some(Operation::LeaseEnded) => bail!(ServerFault("a lease ended while its messages were read".to_owned())),
             _ => bail!(ServerFault(format!("the server sent operation {:#06x} out of turn", frame.operation))),
         }
+    }
+
+    fn is_owed(&self) -> bool {
+        self.group.expected.load(Relaxed) != u64::MAX
     }
 
     fn advance(&mut self, now: Instant, _: &mut Tally) -> Result<Next> {

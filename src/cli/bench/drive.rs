@@ -98,10 +98,17 @@ pub enum Next {
 
 /// What is done over one connection.
 pub trait Actor: Send + 'static {
+    /// Whether silence of the server ends the work; otherwise it is an error.
+    const ENDS_IN_SILENCE: bool = false;
+
     /// The connection.
     fn link(&mut self) -> &mut Link;
-    /// A frame came.
-    fn take(&mut self, frame: Frame, tally: &mut Tally) -> Result<()>;
+    /// A frame came; whether it brought the work forward.
+    fn take(&mut self, frame: Frame, tally: &mut Tally) -> Result<bool>;
+    /// Whether something must come soon.
+    fn is_owed(&self) -> bool {
+        true
+    }
     /// Does what is due.
     fn advance(&mut self, now: Instant, tally: &mut Tally) -> Result<Next>;
 }
@@ -163,8 +170,8 @@ fn drive<A: Actor>(mut actors: Vec<A>, run: &Run) -> Result<(Vec<A>, Tally)> {
         plans.push(actor.advance(Instant::now(), &mut tally)?);
     }
     let mut events = Vec::with_capacity(actors.len().min(256));
-    let mut last_frame = Instant::now();
-    let mut last_tick = last_frame;
+    let mut last_forward = Instant::now();
+    let mut last_tick = last_forward;
     while plans.iter().any(|plan| *plan != Next::Done) {
         let timeout = timeout(&plans);
         events.clear();
@@ -175,7 +182,7 @@ fn drive<A: Actor>(mut actors: Vec<A>, run: &Run) -> Result<(Vec<A>, Tally)> {
         for event in &events {
             let index = event.data.u64() as usize;
             if serve(&mut actors[index], &mut tally)? {
-                last_frame = Instant::now();
+                last_forward = Instant::now();
             }
             if plans[index] != Next::Done {
                 plans[index] = actors[index].advance(Instant::now(), &mut tally)?;
@@ -194,8 +201,14 @@ fn drive<A: Actor>(mut actors: Vec<A>, run: &Run) -> Result<(Vec<A>, Tally)> {
             if run.is_aborted.load(Relaxed) {
                 break;
             }
-            let is_resting = plans.iter().all(|plan| !matches!(plan, Next::Wait));
-            if now > last_frame + PATIENCE && !is_resting {
+            let is_owed = actors.iter().zip(&plans).any(|(actor, plan)| *plan == Next::Wait && actor.is_owed());
+            if !is_owed {
+                last_forward = now;
+            }
+            if now > last_forward + PATIENCE {
+                if A::ENDS_IN_SILENCE {
+                    break;
+                }
                 bail!(ServerFault(format!("nothing came from the server for {} seconds", PATIENCE.as_secs())));
             }
         }
@@ -203,23 +216,23 @@ fn drive<A: Actor>(mut actors: Vec<A>, run: &Run) -> Result<(Vec<A>, Tally)> {
     Ok((actors, tally))
 }
 
-/// Moves bytes in both directions. Whether a frame came.
+/// Moves bytes in both directions. Whether something came that brought the work forward.
 fn serve<A: Actor>(actor: &mut A, tally: &mut Tally) -> Result<bool> {
     let link = actor.link();
     if !link.is_clear() {
         link.flush()?;
     }
     let mut frames = Vec::new();
-    let mut has_come = false;
+    let mut is_forward = false;
     loop {
         let goes_on = actor.link().fill()?;
-        has_come |= actor.link().hand_over(&mut frames)?;
+        actor.link().hand_over(&mut frames)?;
         for frame in frames.drain(..) {
-            actor.take(frame, tally)?;
+            is_forward |= actor.take(frame, tally)?;
         }
         actor.link().take_back();
         if !goes_on {
-            return Ok(has_come);
+            return Ok(is_forward);
         }
     }
 }

@@ -108,9 +108,9 @@ impl Link {
         }
     }
 
-    /// Hands over the whole frames that have come; whether there were some. They share the memory of the inbox, which
+    /// Hands over the whole frames that have come. They share the memory of the inbox, which
     /// [`take_back`](Self::take_back) must make usable again.
-    pub fn hand_over(&mut self, frames: &mut Vec<Frame>) -> Result<bool> {
+    pub fn hand_over(&mut self, frames: &mut Vec<Frame>) -> Result<()> {
         self.handed_over = Bytes::from(std::mem::take(&mut self.inbox));
         while let Some(length) = self.handed_over[self.start..self.end].first_chunk() {
             let length = Frame::check_length(*length, self.frame_bytes_max.max(HEADER_BYTES))?;
@@ -121,7 +121,7 @@ impl Link {
             frames.push(Frame::decode(&self.handed_over.slice(self.start + LENGTH_BYTES..end))?);
             self.start = end;
         }
-        Ok(!frames.is_empty())
+        Ok(())
     }
 
     /// Uses the memory of frames that are gone for those that come next; memory of frames that were kept is copied.

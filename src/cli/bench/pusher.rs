@@ -176,13 +176,13 @@ impl Actor for Pusher {
         &mut self.link
     }
 
-    fn take(&mut self, frame: Frame, tally: &mut Tally) -> Result<()> {
+    fn take(&mut self, frame: Frame, tally: &mut Tally) -> Result<bool> {
         let now = Instant::now();
         refuse_error(&frame)?;
         let Some(index) = self.in_flight.iter().position(|sent| sent.correlation_id == frame.correlation_id) else {
             bail!(ServerFault("the server answered a push that was not sent, or was answered before".to_owned()));
         };
-        let Some(sent) = self.in_flight.remove(index) else { return Ok(()) };
+        let Some(sent) = self.in_flight.remove(index) else { return Ok(false) };
         let reply = PushReply::from_body(&frame.body)?;
         self.note_results(&sent, &reply)?;
         self.pushed.count += sent.count;
@@ -193,7 +193,7 @@ impl Actor for Pusher {
             tally.requests += 1;
             tally.last = Some(now);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn advance(&mut self, _: Instant, _: &mut Tally) -> Result<Next> {

@@ -38,11 +38,11 @@ impl Actor for Reader {
         &mut self.link
     }
 
-    fn take(&mut self, frame: Frame, _: &mut Tally) -> Result<()> {
+    fn take(&mut self, frame: Frame, _: &mut Tally) -> Result<bool> {
         refuse_error(&frame)?;
         self.is_waiting = false;
         let reply = FetchReply::from_body(&frame.body)?;
-        let Some((partition, from)) = self.left.last_mut() else { return Ok(()) };
+        let Some((partition, from)) = self.left.last_mut() else { return Ok(false) };
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
         for batch in &reply.batches {
             each_message(batch, |offset, payload| {
@@ -55,7 +55,7 @@ impl Actor for Reader {
         if reply.next >= reply.end || reply.batches.is_empty() {
             self.left.pop();
         }
-        Ok(())
+        Ok(true)
     }
 
     fn advance(&mut self, _: Instant, _: &mut Tally) -> Result<Next> {
