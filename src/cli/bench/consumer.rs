@@ -246,9 +246,9 @@ impl Consumer {
             self.group.ledger.lock().unwrap_or_else(PoisonError::into_inner).note_refused();
         }
         if self.plan.ack == AckMode::Each && sent >= self.run.measure_from {
+            tally.requests += 1;
             if self.plan.clocking == Clocking::Requests {
                 tally.record(now.saturating_duration_since(sent));
-                tally.requests += 1;
             }
             tally.last = Some(now);
         }
@@ -265,7 +265,7 @@ impl Consumer {
     fn take_delivery(&mut self, frame: &Frame, tally: &mut Tally) -> Result<()> {
         let Delivery(reply) = Delivery::from_body(&frame.body)?;
         let messages = self.take_reply(reply, tally)?;
-        if Instant::now() >= self.run.measure_from {
+        if Instant::now() >= self.run.measure_from && self.plan.ack != AckMode::Each {
             tally.requests += 1;
         }
         let bytes = u32::try_from(frame.body.len()).unwrap_or(u32::MAX);
@@ -293,9 +293,10 @@ impl Actor for Consumer {
                 };
                 let now = Instant::now();
                 let reply = PopReply::from_body(&frame.body)?;
-                if !reply.claims.is_empty() && sent >= self.run.measure_from {
+                // Where each message has its own acknowledgement, those are what is counted.
+                if !reply.claims.is_empty() && sent >= self.run.measure_from && self.plan.ack != AckMode::Each {
                     tally.requests += 1;
-                    if self.plan.clocking == Clocking::Requests && self.plan.ack != AckMode::Each {
+                    if self.plan.clocking == Clocking::Requests {
                         tally.record(now.saturating_duration_since(sent));
                     }
                 }
