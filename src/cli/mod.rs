@@ -10,6 +10,7 @@ mod settings;
 mod time;
 mod view;
 
+mod bench;
 mod config_command;
 mod dead_letter;
 mod explain;
@@ -110,6 +111,9 @@ enum Command {
     Stats,
     /// Measure the way to the server and back
     Ping(stats::PingArguments),
+    /// Measure a server, and check that it loses and changes nothing
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Settings of this program
     #[command(subcommand)]
     Config(config_command::ConfigCommand),
@@ -195,6 +199,7 @@ async fn command(command: Command, context: Context) -> Result<u8> {
         Command::Verify(arguments) => return offline::verify(arguments, context),
         Command::Stats => stats::stats(context).await?,
         Command::Ping(arguments) => stats::ping(arguments, context).await?,
+        Command::Bench(command) => return bench::run(command, context).await,
         Command::Config(command) => config_command::run(&command, context)?,
         Command::Completions { shell } => return completions(shell, context),
     }

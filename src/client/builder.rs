@@ -67,8 +67,8 @@ impl ClientBuilder {
     }
 }
 
-/// `host:port` of `fanlog://host:port`, `host:port` or `host`.
-fn parse_address(address: &str) -> Result<String> {
+/// `host:port` of `fanlog://host:port`, `host:port` or `host`. Fails with `BadAddress`.
+pub fn parse_address(address: &str) -> Result<String> {
     let bad = |reason: &str| Error::new(ErrorKind::BadAddress, format!("address {address:?} {reason}"));
     let rest = match address.split_once("://") {
         Some(("fanlog", rest)) => rest.trim_end_matches('/'),

@@ -36,7 +36,7 @@ mod producer;
 mod reader;
 mod unpack;
 
-pub use builder::{ClientBuilder, DEFAULT_PORT};
+pub use builder::{ClientBuilder, DEFAULT_PORT, parse_address};
 pub use consumer::{Consumer, ConsumerBuilder, Delivery, Settled};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, Events};
