@@ -44,21 +44,22 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
     };
     let (mut count, mut bytes) = (0u64, 0usize);
     let (mut expected, mut previous) = (request.from, crate::format::lsn(hint, 0));
-    let mut failure = None;
+    let (mut failure, mut is_cut) = (None, false);
     queue.log.visit(id, request.from, None, hint, &mut |segment, batch| {
         let is_full =
             count >= u64::from(request.messages_max) || (count > 0 && bytes + batch.length as usize > request.bytes_max as usize);
-        if batch.base_offset >= to {
+        let at = segment.lsn(batch.position);
+        if expected < batch.base_offset.min(to) && queue.log.has_damage_between(previous, at).unwrap_or(false) {
+            failure = Some((expected, corrupt(expected, batch.base_offset, &request.partition)));
             return false;
         }
-        let at = segment.lsn(batch.position);
-        let is_gap = batch.base_offset > expected;
-        if is_gap && queue.log.has_damage_between(previous, at).unwrap_or(false) {
-            failure = Some((expected, corrupt(expected, batch.base_offset, &request.partition)));
+        if batch.base_offset >= to {
+            expected = to;
             return false;
         }
         if is_full {
             reply.next = expected;
+            is_cut = true;
             return false;
         }
         match segment.batch(&batch) {
@@ -80,6 +81,10 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
         previous = at;
         true
     })?;
+    let is_missing_at_end = failure.is_none() && !is_cut && expected < to;
+    if is_missing_at_end && queue.log.has_damage_between(previous, queue.log.end())? {
+        failure = Some((expected, corrupt(expected, to, &request.partition)));
+    }
     if let Some((at, error)) = failure {
         if reply.batches.is_empty() {
             return Err(error);

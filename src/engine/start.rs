@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::codec::{Put, Reader};
 use crate::format::{COMPATIBLE_FLAGS, INCOMPATIBLE_FLAGS, VERSION, check_flags, names};
 use crate::model::{Error, ErrorCode};
-use crate::storage::disk::{Access, Dir};
+use crate::storage::disk::{Access, Dir, DiskErrorKind};
 
 /// The file's name.
 pub const START_FILE: &str = "start";
@@ -79,9 +79,19 @@ impl StartRecord {
         Self::decode(bytes.get(..length).unwrap_or_default()).map(Some)
     }
 
-    /// Replaces the start file, durably.
+    /// Replaces the start file, durably. On a full disk the old file is written over: it is smaller than a sector, and a start
+    /// that finds it torn goes on all the same.
     pub fn write(&self, dir: &Arc<dyn Dir>) -> Result<(), Error> {
-        Ok(crate::storage::log::replace_file(dir.as_ref(), START_FILE, &self.encode())?)
+        let bytes = self.encode();
+        match crate::storage::log::replace_file(dir.as_ref(), START_FILE, &bytes) {
+            Err(error) if error.kind == DiskErrorKind::Full => {
+                let _ = dir.remove(&names::temporary(START_FILE));
+                let Ok(file) = dir.open(START_FILE, Access::ReadWrite) else { return Err(error.into()) };
+                file.write_at(&bytes, 0)?;
+                Ok(file.sync_data()?)
+            }
+            replaced => Ok(replaced?),
+        }
     }
 }
 

@@ -40,8 +40,10 @@ impl DirectoryLock {
     pub fn acquire(dir: &dyn Dir, started: &str) -> Result<Self, LockError> {
         match dir.lock_file(LOCK_FILE)? {
             Some(file) => {
-                file.set_length(0)?;
-                file.write_at(format!("pid {}, {started}\n", std::process::id()).as_bytes(), 0)?;
+                // Written over before it is cut, so that a full disk does not keep the directory from being opened.
+                let text = format!("pid {}, {started}\n", std::process::id());
+                file.write_at(text.as_bytes(), 0)?;
+                file.set_length(text.len() as u64)?;
                 Ok(Self { _file: file })
             }
             None => Err(LockError::InUse { path: dir.describe(), holder: holder(dir) }),

@@ -63,7 +63,7 @@ async fn readable(client: &Client, count: u64) -> Vec<u64> {
     for offset in 0..count {
         match read(client, offset).await {
             Ok(payload) => {
-                assert_eq!(payload, large(offset), "offset {offset}");
+                assert!(payload == large(offset), "offset {offset} came as {} bytes", payload.len());
                 whole.push(offset);
             }
             Err(code) => {
@@ -89,7 +89,7 @@ async fn a_second_server_names_the_first_and_touches_nothing() {
     assert_eq!(code, EXIT_SERVER, "{words}");
     assert!(words.contains(&format!("pid {}", first.pid())), "{words}");
     assert!(contents(&launch.data) == before, "the second server changed files");
-    assert_eq!(read(&first.client().await, 2).await.unwrap(), large(2));
+    assert!(read(&first.client().await, 2).await.unwrap() == large(2));
     first.stop();
 }
 
@@ -142,7 +142,12 @@ async fn a_missing_segment_is_reported_and_nothing_is_renumbered() {
         let launch = Launch::in_directory(directory.path());
         let program = launch.start();
         fill(&program.client().await, MESSAGES).await;
-        program.kill();
+        // The checkpoint of a stop says how far the log went; after a kill a missing last file could not be known.
+        if which == "last" {
+            program.stop()
+        } else {
+            program.kill()
+        }
         let segments = files(&launch.data, ".segment");
         assert!(segments.len() >= 4, "{segments:?}");
         let missing = if which == "middle" { &segments[segments.len() / 2] } else { segments.last().unwrap() };

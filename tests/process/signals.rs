@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::hostile::{Peer, fetch_of, push_of};
 use crate::program::Launch;
+use crate::random::Random;
 
 #[tokio::test]
 async fn sigterm_answers_what_is_in_flight_and_ends_well() {
@@ -62,7 +63,9 @@ async fn a_second_sigterm_ends_at_once() {
     let launch = Launch::in_directory(directory.path()).setting("FANLOG_DRAIN_TIMEOUT", "60s");
     let program = launch.start();
     let client = program.client().await;
-    client.push(&push_of("q", "p", vec![vec![1; 8 << 20]])).await.unwrap();
+    let mut random = Random::new(1);
+    let payload = (0..1 << 20).flat_map(|_| random.next().to_le_bytes()).collect();
+    client.push(&push_of("q", "p", vec![payload])).await.unwrap();
     // A client that asks and never reads keeps the drain waiting.
     let mut deaf = Peer::greeted(&program.address).await;
     for number in 0..20 {
@@ -75,6 +78,7 @@ async fn a_second_sigterm_ends_at_once() {
     program.signal(Signal::TERM);
     let status = program.wait();
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert_eq!(status.code(), Some(2), "it had ended by itself");
     println!("the second SIGTERM ended it: {status} after {:?}", started.elapsed());
     let program = launch.start();
     assert_eq!(program.client().await.partition("q", "p").await.unwrap().end, 1);
