@@ -288,13 +288,27 @@ impl Engine {
     ///
     /// None today; a lost lease is no error.
     pub fn extend(&self, lease_id: &str, milliseconds: u64, now: Now) -> Result<ExtendReply> {
+        self.renew(lease_id, Some(milliseconds), now)
+    }
+
+    /// As [`Engine::extend`], in each queue by that queue's own lease time.
+    ///
+    /// # Errors
+    ///
+    /// None today; a lost lease is no error.
+    pub fn extend_by_lease_time(&self, lease_id: &str, now: Now) -> Result<ExtendReply> {
+        self.renew(lease_id, None, now)
+    }
+
+    fn renew(&self, lease_id: &str, milliseconds: Option<u64>, now: Now) -> Result<ExtendReply> {
         let mut reply = ExtendReply { renewed: 0, expires_at_us: now.wall_us };
         let Some(token) = LeaseToken::parse(lease_id) else { return Ok(reply) };
-        let until_us = now.steady_us.saturating_add(milliseconds.saturating_mul(1000));
         let mut earliest = u64::MAX;
         for place in self.shared.common.leases.places(token) {
             let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
             let mut state = queue.state();
+            let milliseconds = milliseconds.unwrap_or_else(|| u64::from(state.settings.lease_time_s.max(1)) * 1000);
+            let until_us = now.steady_us.saturating_add(milliseconds.saturating_mul(1000));
             let active = state.groups.get_mut(&place.group).and_then(|group| group.existing_active(place.partition));
             let Some(until_us) = active.and_then(|active| active.delivery.extend(token, until_us, now)) else { continue };
             state.timers.set(until_us, place.group, place.partition);

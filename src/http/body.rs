@@ -4,8 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::extract::{FromRequest, Request};
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -59,18 +63,36 @@ impl Drop for Share {
 }
 
 /// A whole request body; its share of the budget is held as long as it lives.
+#[derive(Debug, Clone)]
 pub(super) struct Raw {
     pub(super) bytes: Bytes,
-    _share: Share,
+    _share: Arc<Share>,
 }
 
-impl FromRequest<Arc<Gateway>> for Raw {
+impl<S: Send + Sync> FromRequestParts<S> for Raw {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        parts.extensions.remove::<Self>().ok_or_else(|| ApiError::internal("the body was not read"))
+    }
+}
+
+/// Reads the body of every request that has a route, wanted or not: one that stays unread would cost the connection.
+pub(super) async fn read(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    match Raw::read(&gateway, body).await {
+        Ok(raw) => {
+            parts.extensions.insert(raw);
+            next.run(Request::from_parts(parts, Body::empty())).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+impl Raw {
+    async fn read(gateway: &Gateway, mut body: Body) -> Result<Self> {
         let bytes_max = gateway.options.body_bytes_max;
         let mut share = Share { budget: gateway.body_budget.clone(), bytes: 0 };
-        let mut body = request.into_body();
         let too_large = || {
             let text = format!("the body is over the limit of {bytes_max} bytes");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
@@ -101,7 +123,7 @@ impl FromRequest<Arc<Gateway>> for Raw {
             }
         }
         let bytes = if joined.is_empty() { whole } else { joined.freeze() };
-        Ok(Self { bytes, _share: share })
+        Ok(Self { bytes, _share: Arc::new(share) })
     }
 }
 

@@ -18,12 +18,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::engine::{Engine, RecoveryReport};
+use crate::engine::RecoveryReport;
 use crate::model::{GroupProgress, GroupState, Now, QueueInfo, QueueStats, ServerStats};
 
 use super::ack::Verdict;
 use super::error::{ApiError, Result};
-use super::{Gateway, counts, series};
+use super::{Gateway, series};
 
 /// The label of everything that has no series of its own.
 const OTHERS: &str = "__others__";
@@ -240,7 +240,7 @@ fn scrape(gateway: &Gateway) -> Registry {
     server_metrics(&mut registry, gateway, &engine.stats());
     recovery_metrics(&mut registry, &gateway.options.recovery);
     queue_metrics(&mut registry, &queues, series_max);
-    group_metrics(&mut registry, engine, &queues, series_max);
+    group_metrics(&mut registry, gateway, &queues);
     registry
 }
 
@@ -303,11 +303,10 @@ fn queue_metrics(registry: &mut Registry, queues: &[QueueInfo], series_max: usiz
     }
 }
 
-fn group_metrics(registry: &mut Registry, engine: &Engine, queues: &[QueueInfo], series_max: usize) {
-    let mut groups = Vec::new();
-    for queue in queues {
-        groups.extend(counts::counted(engine.progress(&queue.name, Now::read()).unwrap_or_default()));
-    }
+fn group_metrics(registry: &mut Registry, gateway: &Gateway, queues: &[QueueInfo]) {
+    let series_max = gateway.options.metrics_groups_max;
+    let found: Vec<_> = queues.iter().map(|queue| gateway.lags.of(&gateway.engine, queue)).collect();
+    let mut groups: Vec<&GroupProgress> = found.iter().flat_map(|groups| groups.iter()).collect();
     // Those that are furthest behind keep their names: they are what alerts are about.
     groups.sort_by_key(|group| Reverse(group.lag_time_us));
     for (name, help, read) in GROUP_GAUGES {

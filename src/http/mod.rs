@@ -20,6 +20,7 @@ mod groups;
 mod health;
 mod ids;
 mod json;
+mod lags;
 mod lease;
 mod messages;
 mod messages_out;
@@ -50,6 +51,7 @@ use crate::model;
 use body::BodyBudget;
 use encryption::Cipher;
 use error::{ApiError, Result};
+use lags::Lags;
 use metrics::Metrics;
 use series::Series;
 
@@ -116,6 +118,7 @@ pub(crate) struct Gateway {
     waiting: Arc<Semaphore>,
     metrics: Metrics,
     series: Series,
+    lags: Lags,
     started: Instant,
     /// Whether the gateway only finishes what it has begun.
     draining: watch::Sender<bool>,
@@ -129,6 +132,7 @@ impl Gateway {
             waiting: Arc::new(Semaphore::new(options.waiting_pops_max)),
             metrics: Metrics::new(),
             series: Series::new(),
+            lags: Lags::default(),
             started: Instant::now(),
             draining: watch::Sender::new(false),
             engine,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ use crate::record::{Attributes, DEFAULT_PARTITION, Message, TRANSACTION_ID_BYTES
 use super::body::Raw;
 use super::encryption::Cipher;
 use super::error::{ApiError, Result, code_name};
-use super::json::{self, write_field, write_text};
+use super::json::{self, write_field};
 use super::{Gateway, ids};
 
 /// Attribute of an encrypted payload.
@@ -201,7 +202,7 @@ pub(super) async fn push(State(gateway): State<Arc<Gateway>>, body: Raw) -> Resu
         let submitting = gateway.clone();
         gateway.blocking(move || submit(&submitting, &bytes)).await?
     };
-    let mut rows = Vec::new();
+    let mut rows = Rows::default();
     let mut error = None;
     let mut is_any_done = pending.is_empty();
     for (group, answer) in pending {
@@ -216,18 +217,43 @@ pub(super) async fn push(State(gateway): State<Arc<Gateway>>, body: Raw) -> Resu
         // Nothing was stored: the status says why, and a client may send the whole request again.
         return Err(error.into());
     }
-    rows.sort_unstable_by_key(|&(index, _)| index);
     gateway.metrics.pushed(started.elapsed());
-    let mut out = Vec::with_capacity(rows.iter().map(|(_, row)| row.len() + 1).sum::<usize>() + 2);
-    out.push(b'[');
-    for (position, (_, row)) in rows.iter().enumerate() {
-        if position > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(row);
+    Ok(json::answer_bytes(StatusCode::CREATED, rows.finish().into()))
+}
+
+/// The rows of an answer, written one after the other.
+#[derive(Default)]
+struct Rows {
+    text: Vec<u8>,
+    /// Index of each row's item, and where the row begins.
+    begins: Vec<(usize, usize)>,
+}
+
+impl Rows {
+    /// Begins a row.
+    fn begin(&mut self, index: usize) -> &mut Vec<u8> {
+        self.begins.push((index, self.text.len()));
+        // Writing into a vector cannot fail.
+        let _ = write!(self.text, "{{\"index\":{index},");
+        &mut self.text
     }
-    out.push(b']');
-    Ok(json::answer_bytes(StatusCode::CREATED, out.into()))
+
+    /// The array, in the order of the items.
+    fn finish(self) -> Vec<u8> {
+        let ends = self.begins.iter().skip(1).map(|&(_, begin)| begin).chain([self.text.len()]);
+        let mut rows: Vec<_> = self.begins.iter().zip(ends).map(|(&(index, begin), end)| (index, begin..end)).collect();
+        rows.sort_unstable_by_key(|&(index, _)| index);
+        let mut out = Vec::with_capacity(self.text.len() + rows.len() + 2);
+        out.push(b'[');
+        for (position, (_, row)) in rows.into_iter().enumerate() {
+            if position > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&self.text[row]);
+        }
+        out.push(b']');
+        out
+    }
 }
 
 fn submit(gateway: &Gateway, body: &Bytes) -> Result<Vec<Pending>> {
@@ -249,52 +275,47 @@ fn submit(gateway: &Gateway, body: &Bytes) -> Result<Vec<Pending>> {
     Ok(grouping.finish().into_iter().map(send).collect())
 }
 
-fn render(engine: &Engine, group: &Group, answer: &model::Result<PushReply>, rows: &mut Vec<(usize, Vec<u8>)>) {
-    let incarnation = match answer {
-        Ok(_) => incarnation(engine, &group.request.queue),
-        Err(_) => 0,
-    };
-    for (position, row) in group.rows.iter().enumerate() {
-        let mut out = Vec::with_capacity(192);
-        out.extend_from_slice(format!("{{\"index\":{},", row.index).as_bytes());
-        match answer {
-            Ok(reply) => {
+fn render(engine: &Engine, group: &Group, answer: &model::Result<PushReply>, rows: &mut Rows) {
+    let mut queue = Vec::new();
+    write_field(&mut queue, "queueName", &group.request.queue);
+    match answer {
+        Ok(reply) => {
+            let incarnation = incarnation(engine, &group.request.queue);
+            let partition_id = ids::partition_id(incarnation, reply.partition_id);
+            for (position, row) in group.rows.iter().enumerate() {
                 let outcome = outcome(incarnation, reply, position, row);
-                write_field(&mut out, "message_id", &outcome.message_id);
+                let status = if outcome.is_duplicate { "duplicate" } else { "queued" };
+                let out = rows.begin(row.index);
+                write_field(out, "message_id", &outcome.message_id);
                 out.push(b',');
-                write_field(&mut out, "transaction_id", &outcome.transaction_id);
+                write_field(out, "transaction_id", &outcome.transaction_id);
                 out.push(b',');
-                write_field(&mut out, "queueName", &group.request.queue);
-                out.push(b',');
-                write_field(&mut out, "status", if outcome.is_duplicate { "duplicate" } else { "queued" });
-                match outcome.offset {
+                out.extend_from_slice(&queue);
+                // Writing into a vector cannot fail. Dropped is not a status of its own: Queen's clients refuse words that they do
+                // not know.
+                let _ = match outcome.offset {
                     Some(offset) => {
-                        out.extend_from_slice(format!(",\"offset\":{offset},").as_bytes());
-                        write_field(&mut out, "partitionId", &ids::partition_id(incarnation, reply.partition_id));
+                        write!(out, ",\"status\":\"{status}\",\"offset\":{offset},\"partitionId\":\"{partition_id}\"}}")
                     }
-                    // Not a status of its own: Queen's clients refuse words that they do not know.
-                    None => out.extend_from_slice(b",\"dropped\":true"),
-                }
-            }
-            Err(error) => {
-                let id = row.transaction_id.as_deref().unwrap_or_default();
-                write_field(&mut out, "message_id", "");
-                out.push(b',');
-                write_field(&mut out, "transaction_id", id);
-                out.push(b',');
-                write_field(&mut out, "queueName", &group.request.queue);
-                out.push(b',');
-                write_field(&mut out, "status", "error");
-                out.push(b',');
-                write_field(&mut out, "error", &error.text);
-                out.push(b',');
-                write_text(&mut out, "code");
-                out.push(b':');
-                write_text(&mut out, &code_name(error.code));
+                    None => write!(out, ",\"status\":\"{status}\",\"dropped\":true}}"),
+                };
             }
         }
-        out.push(b'}');
-        rows.push((row.index, out));
+        Err(error) => {
+            let mut reason = Vec::new();
+            write_field(&mut reason, "error", &error.text);
+            reason.push(b',');
+            write_field(&mut reason, "code", &code_name(error.code));
+            for row in &group.rows {
+                let out = rows.begin(row.index);
+                write_field(out, "message_id", "");
+                out.push(b',');
+                write_field(out, "transaction_id", row.transaction_id.as_deref().unwrap_or_default());
+                for part in [&b","[..], &queue, b",\"status\":\"error\",", &reason, b"}"] {
+                    out.extend_from_slice(part);
+                }
+            }
+        }
     }
 }
 
@@ -320,6 +341,16 @@ mod tests {
         let body: Body<'_> = json::parse(text).unwrap();
         assert_eq!(body.items[0].payload.get(), r#"{"n" : 1.10, "big":12345678901234567890123}"#);
         assert_eq!(body.items[0].queue, "ab");
+    }
+
+    #[test]
+    fn rows_come_out_in_the_order_of_their_items() {
+        let mut rows = Rows::default();
+        for index in [2, 0, 1] {
+            rows.begin(index).push(b'}');
+        }
+        assert_eq!(rows.finish(), br#"[{"index":0,},{"index":1,},{"index":2,}]"#);
+        assert_eq!(Rows::default().finish(), b"[]");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::{
-    Gateway, ack, analytics, auth, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics,
+    Gateway, ack, analytics, auth, body, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics,
     openapi, pop, push, queues, resources, status, system, traces, transaction,
 };
 
@@ -22,6 +22,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
     Router::new()
         .merge(server_routes())
         .nest("/api/v1", message_routes().merge(queue_routes()).merge(group_routes()).merge(status_routes()))
+        .route_layer(from_fn_with_state(gateway.clone(), body::read))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn_with_state(gateway.clone(), auth::authorize))

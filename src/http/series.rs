@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::model::{Now, QueueStats};
 
-use super::{Gateway, counts};
+use super::Gateway;
+use super::lags::Lags;
 
 const SPAN_US: u64 = 24 * 3_600 * 1_000_000;
 
@@ -210,7 +211,7 @@ pub(super) async fn take(gateway: &Arc<Gateway>) {
     let (connections, errors) = (gateway.metrics.connections(), gateway.metrics.errors());
     let taken = gateway
         .call(move |engine| {
-            let (server, queues) = read(engine, connections, errors);
+            let (server, queues) = read(engine, &shared.lags, connections, errors);
             shared.series.add(server, queues);
             Ok(())
         })
@@ -220,7 +221,7 @@ pub(super) async fn take(gateway: &Arc<Gateway>) {
     }
 }
 
-fn read(engine: &Engine, connections: u64, errors: u64) -> (Sample, Vec<(String, Sample)>) {
+fn read(engine: &Engine, lags: &Lags, connections: u64, errors: u64) -> (Sample, Vec<(String, Sample)>) {
     let at_us = Now::read().wall_us;
     let stats = engine.stats();
     let mut server = Sample {
@@ -236,13 +237,15 @@ fn read(engine: &Engine, connections: u64, errors: u64) -> (Sample, Vec<(String,
         ..Sample::default()
     };
     let mut queues = Vec::new();
-    for queue in engine.queues() {
-        let counts = counts::of_queue(engine, &queue);
-        let lag = counts.pending + counts.processing;
+    let found = engine.queues();
+    lags.keep_only(&found);
+    for queue in found {
+        let groups = lags.of(engine, &queue);
+        let lag = groups.iter().map(|group| group.lag).max().unwrap_or(0);
+        let lag_time_us = groups.iter().map(|group| group.lag_time_us).max().unwrap_or(0);
         server.lag += lag;
-        server.lag_time_us = server.lag_time_us.max(counts.lag_time_us);
-        queues
-            .push((queue.name, Sample { at_us, stats: queue.stats, lag, lag_time_us: counts.lag_time_us, ..Sample::default() }));
+        server.lag_time_us = server.lag_time_us.max(lag_time_us);
+        queues.push((queue.name, Sample { at_us, stats: queue.stats, lag, lag_time_us, ..Sample::default() }));
     }
     queues.sort_by_key(|(_, sample)| std::cmp::Reverse(sample.stats.messages_pushed));
     (server, queues)

@@ -14,8 +14,6 @@ use crate::record::PartitionId;
 const QUEUES_MAX: u32 = 1_000;
 /// The most that a page of partitions, cursors, dead letters or remarks holds.
 const PAGE_MAX: u32 = 10_000;
-/// An extension that names no time, in milliseconds: a lease may span queues, so there is no one queue to ask.
-const LEASE_MS_DEFAULT: u64 = 60_000;
 /// Dead letters that are looked at together when one is wanted.
 const DEAD_LETTERS_LOOKED_AT: u32 = 256;
 
@@ -78,7 +76,10 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
 
 /// Makes a lease last longer: quick, no disk.
 pub(super) fn extend(engine: &Engine, request: &Extend, now: Now) -> Result<ExtendReply> {
-    engine.extend(&request.lease_id, request.lease_ms.unwrap_or(LEASE_MS_DEFAULT), now)
+    match request.lease_ms {
+        Some(milliseconds) => engine.extend(&request.lease_id, milliseconds, now),
+        None => engine.extend_by_lease_time(&request.lease_id, now),
+    }
 }
 
 fn name_of(group: &Option<String>) -> &str {

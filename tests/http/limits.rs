@@ -153,3 +153,16 @@ fn with_a_token_only_who_has_it_comes_in() {
         assert_eq!(client.answer().status, status, "{token}");
     }
 }
+
+/// A body that its route does not look at, arriving after the answer was ready, used to end the connection.
+#[test]
+fn a_body_that_nobody_asked_for_does_not_cost_the_connection() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (method, path) in [("POST", "/api/v1/stats/refresh"), ("DELETE", "/api/v1/resources/queues/none"), ("GET", "/health")] {
+        client.raw(format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n").as_bytes());
+        std::thread::sleep(Duration::from_millis(50));
+        client.raw(" ".repeat(100_000).as_bytes());
+        assert_eq!(client.answer().status, 200, "{method} {path}");
+    }
+}

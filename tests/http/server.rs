@@ -25,7 +25,7 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
-        Self::start_with(HttpOptions { sample_interval: Duration::from_millis(50), ..HttpOptions::default() })
+        Self::start_with(HttpOptions { sample_interval: Duration::from_secs(3600), ..HttpOptions::default() })
     }
 
     pub fn start_with(options: HttpOptions) -> Self {

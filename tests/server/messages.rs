@@ -159,7 +159,11 @@ async fn leases_are_extended_released_and_lost() {
     raw.call(&push_of("q", "p", ["m"])).await.unwrap();
     let reply = raw.call(&pop("q", "g", 1, 0)).await.unwrap();
     let extend = Extend { lease_id: reply.lease_id.clone(), lease_ms: Some(120_000) };
-    assert_eq!(raw.call(&extend).await.unwrap().renewed, 1);
+    let extended = raw.call(&extend).await.unwrap();
+    assert_eq!(extended.renewed, 1);
+    let shorter = raw.call(&Extend { lease_ms: None, ..extend }).await.unwrap();
+    assert_eq!(shorter.renewed, 1);
+    assert!(shorter.expires_at_us + 1_000_000 >= extended.expires_at_us, "an extension never shortens");
     assert!(raw.call(&pop("q", "g", 1, 0)).await.unwrap().claims.is_empty(), "the lane is held");
     assert_eq!(raw.call(&Release { lease_id: reply.lease_id.clone() }).await.unwrap().partitions, 1);
     let again = raw.call(&pop("q", "g", 1, 0)).await.unwrap();
