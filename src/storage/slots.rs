@@ -54,7 +54,7 @@ pub enum SlotsError {
         second: SlotFault,
     },
     /// A slot was written by a newer format. Its bytes are untouched.
-    #[error("{path} has format version {version} with incompatible features {features:#x}, which this program does not know")]
+    #[error("{path} was written by a newer format (version {version}, unknown incompatible features {features:#x})")]
     NewerFormat {
         /// The file.
         path: String,

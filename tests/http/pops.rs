@@ -101,10 +101,14 @@ fn a_waiting_pop_ends_with_its_client_and_takes_nothing_along() {
     let queue = unique("gone");
     let mut client = server.client();
     client.post("/api/v1/configure", &json!({ "queue": queue, "options": { "leaseTime": 3600 } })).expect(200);
+    let mut clients = Vec::new();
     for _ in 0..10 {
         let mut waiting = server.client();
         waiting.request("GET", &format!("/api/v1/pop/queue/{queue}?wait=true&timeout=20000"), None);
+        clients.push(waiting);
     }
+    eventually(|| server.engine.stats().waiting_pops == 10);
+    drop(clients);
     // The connections are closed; the pops end without anything being pushed.
     eventually(|| server.engine.stats().waiting_pops == 0);
     push(&mut client, &queue, &[json!(1)]);

@@ -298,6 +298,7 @@ impl Opening<'_> {
         let is_short = end < options.checkpoint;
         if is_short {
             self.findings.push(LogFinding::EndsBeforeCheckpoint { end, checkpoint: options.checkpoint });
+            self.note_lost_tail(&segment, tail.end);
         }
         make_durable(file.as_ref(), &tail, number, length)?;
         let is_torn = tail.torn.is_some();
@@ -316,6 +317,17 @@ impl Opening<'_> {
             writer.roll_away(options.checkpoint, options.segment_bytes_max, options.now_us)?;
         }
         Ok(LogRecovery { writer, findings: self.findings, replayed: self.replayed })
+    }
+
+    /// The checkpoint has seen more of this segment than is there: a reader that comes to its end must not take it for the log's.
+    fn note_lost_tail(&self, segment: &Segment, end: u32) {
+        let lost_end = position_in(self.options.checkpoint, segment.number()).unwrap_or(u32::MAX);
+        if let Some(index) = segment.growing_index()
+            && lost_end > end
+        {
+            let mut index = index.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            index.push_damage(Damage { start: end, end: lost_end });
+        }
     }
 
     /// Scans the last segment; a transaction whose last record is missing counts as a torn tail from its first record on.
