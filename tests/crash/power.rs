@@ -126,8 +126,8 @@ fn alphabet() -> Vec<Op> {
 /// Runs `ops` on a fresh copy of the base; the last one with the power failing after so many mutations of it. `None` if it ended first.
 fn run_cut(base: &Base, ops: &[Op], cut: u64, seed: u64) -> Result<Option<(Driver, Candidates)>, String> {
     let mut driver = base.open()?;
-    driver.disk.set_short_writes(seed % 3 == 0);
-    driver.disk.set_crash_model(CrashModel { tears_sectors: seed % 2 == 0, leaves_garbage: false });
+    driver.disk.set_short_writes(seed.is_multiple_of(3));
+    driver.disk.set_crash_model(CrashModel { tears_sectors: seed.is_multiple_of(2), leaves_garbage: false });
     let Some((last, first)) = ops.split_last() else { return Ok(None) };
     for op in first {
         if let Step::Failed(_, error) = driver.step(op)? {

@@ -113,10 +113,13 @@ pub trait Actor: Send + 'static {
     fn advance(&mut self, now: Instant, tally: &mut Tally) -> Result<Next>;
 }
 
+/// A connection's task: what it answered, and what it counted.
+type Driver<A> = JoinHandle<Result<(Vec<A>, Tally)>>;
+
 /// Threads at work.
 #[derive(Debug)]
 pub struct Crew<A> {
-    handles: Vec<JoinHandle<Result<(Vec<A>, Tally)>>>,
+    handles: Vec<Driver<A>>,
 }
 
 impl<A: Actor> Crew<A> {

@@ -184,7 +184,8 @@ fn payload_starts(frame: &[u8], count: usize) -> Option<Vec<usize>> {
     }
     let mut reader = Reader::new(frame);
     reader.bytes(LENGTH_BYTES + HEADER_BYTES).ok()?;
-    (sized(&mut reader)?, sized(&mut reader)?);
+    sized(&mut reader)?;
+    sized(&mut reader)?;
     // No producer, plain messages, their count; each without a transaction id.
     reader.bytes(2 + 4).ok()?;
     let mut starts = Vec::with_capacity(count);
