@@ -89,6 +89,8 @@ impl Producers {
         }
         producer.used = self.clock;
         match producer.pushes.iter_mut().find(|known| known.sequence == past.sequence) {
+            // A push that had stored nothing was repeated, and this time it did.
+            Some(known) if known.count == 0 => *known = past,
             // A push may lie in several batches. What a replay meets again changes nothing.
             Some(known) if past.base == known.base + u64::from(known.count) => known.count += past.count,
             Some(_) => {}
@@ -200,6 +202,16 @@ mod tests {
         let gone = restored.take_dirty();
         assert!(gone.iter().all(|(.., senders)| senders.is_none()) && gone.len() == 1);
         assert_eq!(restored.check(3, 1, 1, 0), Verdict::New);
+    }
+
+    /// A push of which everything was dropped was repeated under its number and answered from a record without offsets.
+    #[test]
+    fn what_a_repeated_empty_push_stores_is_its_record() {
+        let mut producers = Producers::default();
+        producers.record(1, 9, 0, Past { sequence: 3, base: 0, count: 0 });
+        let stored = Past { sequence: 3, base: 70, count: 2 };
+        producers.record(1, 9, 0, stored);
+        assert_eq!(producers.check(1, 9, 0, 3), Verdict::Resent(stored));
     }
 
     #[test]

@@ -91,6 +91,8 @@ impl Stage<'_> {
         if let Some((id, epoch, sequence)) = prepared.producer {
             match self.check_producer(partition, id, epoch, sequence) {
                 Verdict::New => {}
+                // Of a push that stored nothing there is nothing to answer with but what is found now.
+                Verdict::Resent(past) if past.count == 0 => {}
                 Verdict::Resent(past) => return Ok(reply(resent(&prepared, past))),
                 Verdict::OutOfSequence(expected) => {
                     let text = format!("producer {id:016x} sent sequence {sequence} where {expected} is next");
