@@ -91,9 +91,13 @@ impl Stage<'_> {
         let limits = AckLimits { failures_max, is_dead_letter };
         let end = partition.end;
         let group_name = group.name().to_owned();
-        let active = group
-            .active_mut(ack.partition, partition, self.log)
-            .map_err(|reason| Error::new(ErrorCode::Corrupt, format!("cursor is held: {reason}")))?;
+        let start = partition.start;
+        let held = |reason: String| Error::new(ErrorCode::Corrupt, format!("cursor is held: {reason}"));
+        // What retention took before the group read it is told at the next claim, also if this acknowledgement passes it.
+        let lost = group.active_mut(ack.partition, partition, self.log).map_err(held)?.delivery.skip_to(start);
+        self.state.stats.lost_unread += lost.map_or(0, |lost| lost.last - lost.first + 1);
+        group.note_lost(ack.partition, lost);
+        let active = group.active_mut(ack.partition, partition, self.log).map_err(held)?;
         let verdicts: Vec<Verdict<'_>> = ack
             .items
             .iter()
