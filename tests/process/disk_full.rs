@@ -99,12 +99,19 @@ fn push_of(queue: &str, payloads: Vec<bytes::Bytes>) -> PushRequest {
 fn take_all_room(directory: &Path) -> std::path::PathBuf {
     let path = directory.join("ballast");
     let file = std::fs::File::create(&path).unwrap();
-    let free = rustix::fs::statvfs(directory).unwrap();
-    let bytes = free.f_bavail * free.f_frsize;
-    if bytes > 0 {
-        rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
+    loop {
+        let free = rustix::fs::statvfs(directory).unwrap();
+        let bytes = free.f_bavail * free.f_frsize;
+        if bytes == 0 {
+            return path;
+        }
+        match rustix::fs::fallocate(file.as_fd(), rustix::fs::FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => return path,
+            // The server made a segment between the two calls.
+            Err(rustix::io::Errno::NOSPC) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
-    path
 }
 
 #[tokio::test]
