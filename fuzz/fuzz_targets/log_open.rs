@@ -1,5 +1,5 @@
-//! Any bytes behind the header of a log's only segment: opening never panics, what is served verifies, and
-//! opening again serves no less.
+//! Any bytes behind the header of a log's only segment, the header good or bad: opening never panics, what is served verifies, and
+//! opening again serves the same.
 #![no_main]
 
 mod support;
@@ -45,13 +45,7 @@ fuzz_target!(|bytes: &[u8]| {
     disk.write_file(&names::segment(1), &file);
     let checkpoint = if choice & 4 != 0 { fanlog::format::lsn(1, start as u32 + u32::from(choice) * 8) } else { 0 };
     let first = open(&disk, checkpoint);
-    let second = open(&disk, checkpoint);
-    if choice & 2 == 0 {
-        assert_eq!(second, first);
-    } else {
-        // Behind a bad header the last segment is damaged to its end; once it is sealed, records inside the damage are found again.
-        assert!(first.iter().all(|batch| second.contains(batch)), "{first:?} became {second:?}");
-    }
+    assert_eq!(open(&disk, checkpoint), first);
 });
 
 /// Makes the records that stand one behind the other belong there.

@@ -253,3 +253,30 @@ fn what_retention_took_is_not_missing() {
     let world = world.kill();
     assert_eq!(world.report.findings, vec![]);
 }
+
+/// The last segment is cut between two records and its header spoilt, so that a start finds no damage in it, only that the checkpoint
+/// had seen more. The index that it makes then lists that range, which was called wrong.
+#[test]
+fn a_tail_that_was_lost_is_told_for_ever_and_its_index_is_right() {
+    let world = World::new(8);
+    let patch = SettingsPatch { compression: Some(Compression::None), ..SettingsPatch::default() };
+    world.engine.create_queue("q", &patch, world.now).unwrap();
+    world.push("q", "p", &["kept"]);
+    let path = world.disk.paths().into_iter().find(|path| path.ends_with("00000001.segment")).unwrap();
+    let mut older = world.disk.read_file(&path).unwrap();
+    let used = older.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    older.truncate(used.next_multiple_of(8));
+    older[0] ^= 1;
+    world.push("q", "p", &["lost"]);
+    let world = world.restart();
+    let disk = world.disk.crash_keep_all();
+    disk.write_file(&path, &older);
+    let mut world = World::on(disk, world.now);
+    world.push("q", "p", &["next"]);
+    world.pass(1000);
+    let index = path.replace(".segment", ".index");
+    assert!(world.disk.paths().contains(&index), "{:?}", world.disk.paths());
+    let losses = findings(&world.restart().disk, Severity::Loss);
+    let texts: Vec<_> = losses.iter().map(|finding| finding.text.as_str()).collect();
+    assert!(matches!(texts[..], [one] if one.starts_with("the log lost what was here, up to position ")), "{losses:?}");
+}

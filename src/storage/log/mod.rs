@@ -19,7 +19,7 @@ use crate::storage::disk::{Dir, DiskError};
 
 pub(in crate::storage) use ram_index::RamIndex;
 pub use recovery::{LogFinding, LogRecovery, OpenLog, check_format, open};
-pub(in crate::storage) use recovery::{Role, missing, proven_damage, read_header, sealed_end};
+pub(in crate::storage) use recovery::{Role, is_spoilt, missing, proven_damage, read_header, sealed_end};
 pub use segment::Segment;
 pub(in crate::storage) use segment::index_record;
 pub(crate) use segment::replace_file;

@@ -313,7 +313,7 @@ impl Opening<'_> {
             });
         }
         let mut writer = LogWriter::new(log, segment, file, tail.last_crc, epoch, end);
-        if is_torn || is_short || header.is_none_or(|header| length < u64::from(header.capacity)) {
+        if is_torn || is_short || is_spoilt(header, length) {
             writer.roll_away(options.checkpoint, options.segment_bytes_max, options.now_us)?;
         }
         Ok(LogRecovery { writer, findings: self.findings, replayed: self.replayed })
@@ -365,7 +365,8 @@ impl Opening<'_> {
                 findings.push(damaged(segment.number(), damage));
             }
         };
-        let mut tail = scan::tail(segment, chain, length, checkpoint, |found| on_found(found, &mut run))?;
+        let mut tail =
+            scan::tail(segment, chain, length, checkpoint, is_spoilt(header, length), |found| on_found(found, &mut run))?;
         if let Some(damage) = proven_damage(&tail, header, length) {
             on_found(Found::Damage(damage), &mut run);
             tail.end = damage.end;
@@ -482,10 +483,15 @@ pub(in crate::storage) fn sealed_end(
     }
     let probe = Segment::growing(Arc::clone(dir), incarnation, number, length, 0);
     let chain = Chain { incarnation, previous_crc: None, epoch: 0 };
-    Ok(scan::tail(&probe, chain, length, lsn(number, u32::MAX), |_| {})?.end)
+    Ok(scan::tail(&probe, chain, length, lsn(number, u32::MAX), false, |_| {})?.end)
 }
 
-/// What the end of a last segment is when it cannot be what a crash leaves: a crash neither shortens a file nor spoils a header.
+/// Whether a last segment has met with what is no crash: a crash neither shortens a file nor spoils a header.
+pub(in crate::storage) fn is_spoilt(header: Option<&SegmentHeader>, length: u64) -> bool {
+    header.is_none_or(|header| length < u64::from(header.capacity))
+}
+
+/// What the end of a last segment is when it cannot be what a crash leaves.
 pub(in crate::storage) fn proven_damage(tail: &Tail, header: Option<&SegmentHeader>, length: u64) -> Option<Damage> {
     let end = match (header, &tail.torn) {
         (Some(header), _) if length < u64::from(header.capacity) => header.capacity,

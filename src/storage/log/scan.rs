@@ -174,12 +174,14 @@ pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnM
 }
 
 /// Scans the last segment of a log, whose end is not known. `durable` is what is known from elsewhere to have been durable. A bad
-/// record before the durable frontier is damage; one at or behind it is a torn tail.
+/// record before the durable frontier is damage; one at or behind it is a torn tail. In a file that is spoilt in another place, by
+/// what no crash does, every bad record with whole ones behind it is damage.
 pub fn tail(
     segment: &Segment,
     mut chain: Chain,
     length: u64,
     mut durable: Lsn,
+    is_spoilt: bool,
     mut visit: impl FnMut(Found),
 ) -> Result<Tail, LogError> {
     let mut position = u64::from(SEGMENT_HEADER_BYTES);
@@ -201,14 +203,14 @@ pub fn tail(
         let mut behind = find_record(segment, &chain, position + RECORD_ALIGNMENT as u64, length)?;
         let first_behind = behind.as_ref().map(|record| record.position);
         let has_records_behind = behind.is_some();
-        while let Some(record) = &behind {
+        while !is_spoilt && let Some(record) = &behind {
             durable = durable.max(record.header.durable_lsn);
             if durable > place {
                 break;
             }
             behind = find_record(segment, &chain, record.next_position(), length)?;
         }
-        if durable > place {
+        if durable > place || (is_spoilt && has_records_behind) {
             let end = match first_behind {
                 Some(position) => u64::from(position),
                 None => durable_end(durable, segment.number(), length),

@@ -10,7 +10,7 @@ use crate::record::{FLAG_TRANSACTION_GOES_ON, RecordKind, StoredBatch};
 use crate::storage::disk::{Access, Dir};
 use crate::storage::log::scan::{self, Chain, Found, Record, Tail};
 use crate::storage::log::{
-    LogError, LogFinding, RamIndex, Role, Segment, index_record, missing, proven_damage, read_header, sealed_end,
+    LogError, LogFinding, RamIndex, Role, Segment, index_record, is_spoilt, missing, proven_damage, read_header, sealed_end,
 };
 
 use super::state::State;
@@ -190,7 +190,7 @@ impl LogCheck<'_, '_> {
             epoch: header.map_or(0, |header| header.epoch),
         };
         let mut found = Vec::new();
-        let tail = scan::tail(&segment, chain, length, self.state.checkpoint, |one| found.push(one))?;
+        let tail = scan::tail(&segment, chain, length, self.state.checkpoint, is_spoilt(header, length), |one| found.push(one))?;
         Ok((found, tail))
     }
 
@@ -283,8 +283,10 @@ impl LogCheck<'_, '_> {
         if check.has_damage {
             return Ok(());
         }
-        let expected =
-            check.index.content(self.incarnation, number, end, check.last_crc.unwrap_or(index.last_crc()), index.newest_at_us());
+        let last_crc = check.last_crc.unwrap_or(index.last_crc());
+        let mut expected = check.index.content(self.incarnation, number, end, last_crc, index.newest_at_us());
+        // What a start found lost behind the segment's last record stands in the index alone.
+        expected.damage = index.damage();
         if expected.encode() != bytes {
             self.notes.add(
                 Severity::Loss,
@@ -292,8 +294,12 @@ impl LogCheck<'_, '_> {
                 None,
                 "it is whole and does not say what its segment holds; delete it and it is made again",
             );
-        } else {
-            self.notes.report.indexes += 1;
+            return Ok(());
+        }
+        self.notes.report.indexes += 1;
+        for lost in index.damage() {
+            let text = format!("the log lost what was here, up to position {}, before it went on in another segment", lost.end);
+            self.notes.add(Severity::Loss, &names::segment(number), Some(u64::from(lost.start)), text);
         }
         Ok(())
     }

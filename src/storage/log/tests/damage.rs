@@ -129,6 +129,37 @@ fn every_flipped_byte_costs_at_most_its_own_batch_and_is_called_damage() {
     }
 }
 
+/// A crash spoils no header and shortens no file, so what is behind a bad record there is no torn tail: whole records behind it are
+/// served, at once and when it is opened again.
+#[test]
+fn behind_a_spoilt_header_or_in_a_shortened_file_a_flipped_byte_costs_its_own_batch() {
+    let subject = Subject::new();
+    let name = names::segment(2);
+    let good = subject.disk.read_file(&name).unwrap();
+    let used = lsn_position(subject.end) as usize;
+    for position in SEGMENT_HEADER_BYTES as usize..used {
+        for spoil_header in [true, false] {
+            let what = format!("byte {position}, {}", if spoil_header { "bad header" } else { "short file" });
+            let mut bad = good.clone();
+            bad[position] ^= 1;
+            if spoil_header {
+                bad[0] ^= 1;
+            } else {
+                bad.truncate(used);
+            }
+            let disk = subject.disk.crash_keep_all();
+            disk.write_file(&name, &bad);
+            let (findings, served) = subject.check(&disk, 0, &what);
+            let hit: Vec<_> = (subject.batches.iter())
+                .filter(|batch| batch.0 == 2 && (batch.1 as usize..(batch.1 + batch.2) as usize).contains(&position))
+                .map(|batch| batch.3)
+                .collect();
+            let lost: Vec<_> = (0..8).filter(|offset| !served.contains(offset)).collect();
+            assert_eq!(lost, hit, "{what}: {findings:?}");
+        }
+    }
+}
+
 #[test]
 fn a_file_cut_short_at_any_length_is_reported() {
     let subject = Subject::new();
