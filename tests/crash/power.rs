@@ -21,27 +21,27 @@ struct Tally {
 }
 
 /// A disk that was closed, and what should be on it.
-struct Base {
-    disk: SimDisk,
-    model: Model,
-    now: Now,
+pub struct Base {
+    pub disk: SimDisk,
+    pub model: Model,
+    pub now: Now,
 }
 
-fn item(tag: u64, size: usize, key: char) -> Item {
+pub fn item(tag: u64, size: usize, key: char) -> Item {
     Item { tag, size, key, id: None }
 }
 
-fn push(queue: usize, lane: usize, items: Vec<Item>) -> Op {
+pub fn push(queue: usize, lane: usize, items: Vec<Item>) -> Op {
     Op::Push { queue, lane, items, is_numbered: false }
 }
 
-fn pop(queue: usize, lane: Option<usize>, group: usize, max: u32) -> Op {
+pub fn pop(queue: usize, lane: Option<usize>, group: usize, max: u32) -> Op {
     Op::Pop { queue, lane, group, max, partitions: 1, lease_ms: None, auto_ack: false }
 }
 
 impl Base {
     /// Two queues with a little of everything in them.
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut driver = Driver::new(SimDisk::new(1)).unwrap();
         let ops = [
             Op::Create { queue: 0, has_retention: false },
@@ -75,7 +75,7 @@ impl Base {
         Self { disk: driver.disk.crash_drop_unsynced(), model: Model::default(), now: driver.now }
     }
 
-    fn open(&self) -> Result<Driver, String> {
+    pub fn open(&self) -> Result<Driver, String> {
         Driver::open(self.disk.crash_keep_all(), self.model.clone(), self.now)
     }
 }
@@ -145,7 +145,12 @@ fn run_cut(base: &Base, ops: &[Op], cut: u64, seed: u64) -> Result<Option<(Drive
 
 /// Opens what a crash left and looks whether it is one of what it may be. With a number, the power fails again after so many mutations of
 /// the recovery.
-fn recover(disk: SimDisk, candidates: &Candidates, now: Now, second_cut: Option<(u64, u64)>) -> Result<(Driver, bool), String> {
+pub fn recover(
+    disk: SimDisk,
+    candidates: &Candidates,
+    now: Now,
+    second_cut: Option<(u64, u64)>,
+) -> Result<(Driver, bool), String> {
     let mut disk = disk;
     let mut was_cut = false;
     if let Some((cut, seed)) = second_cut {
@@ -227,7 +232,7 @@ fn every_cut(base: &Base, ops: &[Op], outcomes: usize, seed: u64, tally: &mut Ta
     Ok(())
 }
 
-fn prefix() -> Vec<Op> {
+pub fn prefix() -> Vec<Op> {
     vec![pop(0, Some(0), 1, 2), pop(0, Some(0), 3, 2)]
 }
 

@@ -275,6 +275,7 @@ impl Opening<'_> {
                 findings.push(damaged(segment.number(), damage));
             }
         })?;
+        segment.check_fault()?;
         segment.publish(end, last_crc, newest);
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::format::index::Damage;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 use crate::format::{Lsn, lsn};
 use crate::record::{BatchHeader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, padded};
-use crate::storage::disk::{DiskError, Errno, File};
+use crate::storage::disk::File;
 
 use super::LogError;
 use super::segment::Segment;
@@ -58,13 +58,34 @@ pub struct Chain {
     pub epoch: u32,
 }
 
-/// The record at a position, if a whole and right one lies there; else why not.
+/// The record at a position, if a whole and right one lies there; else why not. What a map shows in place of a page that cannot be
+/// read is no answer: the file is asked then, and if it refuses, [`Segment::take_fault`] says so.
 pub fn record_at(segment: &Segment, chain: &Chain, position: u64, limit: u64) -> Result<Result<Record, String>, LogError> {
+    let mapped = look_at(segment, chain, position, limit, |start, end| segment.slice(start, end))?;
+    if mapped.is_ok() || !segment.take_fault() {
+        return Ok(mapped);
+    }
+    match look_at(segment, chain, position, limit, |start, end| segment.read(start, end)) {
+        Err(LogError::Disk(error)) => {
+            segment.note_fault();
+            Ok(Err(error.to_string()))
+        }
+        looked => looked,
+    }
+}
+
+fn look_at(
+    segment: &Segment,
+    chain: &Chain,
+    position: u64,
+    limit: u64,
+    read: impl Fn(u64, u64) -> Result<Bytes, LogError>,
+) -> Result<Result<Record, String>, LogError> {
     let header_end = (position + crate::record::BATCH_HEADER_BYTES as u64).min(limit);
     if position + RECORD_HEADER_BYTES as u64 > limit {
         return Ok(Err("the file ends".to_owned()));
     }
-    let head = segment.slice(position, header_end)?;
+    let head = read(position, header_end)?;
     let (header, batch, header_crc) = match RecordHeader::decode(&head) {
         Ok(decoded) => decoded,
         Err(error) => return Ok(Err(error.to_string())),
@@ -83,7 +104,7 @@ pub fn record_at(segment: &Segment, chain: &Chain, position: u64, limit: u64) ->
     if end > limit {
         return Ok(Err("the record is cut short by the end of the file".to_owned()));
     }
-    let bytes = segment.slice(position, end)?;
+    let bytes = read(position, end)?;
     if crc32fast::hash(&bytes[header.header_length()..]) != header.body_crc {
         return Ok(Err("checksum of the record is wrong".to_owned()));
     }
@@ -145,7 +166,8 @@ pub struct Torn {
     pub has_records_behind: bool,
 }
 
-/// Scans a segment whose end is known; everything before it that is no record is damage.
+/// Scans a segment whose end is known; everything before it that is no record is damage, also what cannot be read:
+/// [`Segment::take_fault`] tells.
 pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnMut(Found)) -> Result<(), LogError> {
     let mut chain = Chain { incarnation, previous_crc: None, epoch: 0 };
     let mut position = u64::from(SEGMENT_HEADER_BYTES);
@@ -210,6 +232,7 @@ pub fn tail(
             }
             behind = find_record(segment, &chain, record.next_position(), length)?;
         }
+        segment.check_fault()?;
         if durable > place || (is_spoilt && has_records_behind) {
             let end = match first_behind {
                 Some(position) => u64::from(position),
@@ -217,16 +240,10 @@ pub fn tail(
             };
             if end > position {
                 visit(Found::Damage(Damage { start: position as u32, end: end as u32 }));
-                segment.take_fault();
                 chain.previous_crc = None;
                 position = end;
                 continue;
             }
-        }
-        if segment.take_fault() {
-            // Zeros in place of what cannot be read are no end of a log.
-            let path = segment.open_file()?.describe().to_owned();
-            return Err(DiskError::from_errno("read", path, Errno::IO).into());
         }
         let torn_end = last_nonzero(segment.open_file()?.as_ref(), position, length)?;
         let torn = (torn_end > position).then_some(Torn { reason, end: torn_end as u32, has_records_behind });

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::format::index::{Damage, INDEX_HEADER_BYTES, IndexSummary, IndexedBatch, SealedIndex};
 use crate::format::{Lsn, lsn, names};
 use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
-use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, File};
+use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, Errno, File};
 use crate::storage::map::Map;
 
 use super::LogError;
@@ -38,10 +38,17 @@ pub struct Segment {
 enum Index {
     /// In memory: the segment grows, or its index file is not written yet.
     Growing(Arc<RwLock<RamIndex>>),
-    /// The index file, mapped.
-    Sealed(SealedIndex),
+    /// The index file.
+    Sealed(SealedFile),
     /// The index file has not been opened since start, or was let go.
     Unopened,
+}
+
+/// An index file, and the map that it is read through; in memory if there is none.
+#[derive(Debug, Clone)]
+struct SealedFile {
+    index: SealedIndex,
+    map: Option<Map>,
 }
 
 impl Segment {
@@ -122,6 +129,15 @@ impl Segment {
         map.slice(start..end).ok_or(LogError::BeyondEnd { segment: self.number, position: start as u32 })
     }
 
+    /// As [`Segment::slice`], read through the file, which names what keeps it from being read.
+    pub(super) fn read(&self, start: u64, end: u64) -> Result<Bytes, LogError> {
+        let mut bytes = vec![0; (end - start) as usize];
+        if self.open_file()?.read_at(&mut bytes, start)? < bytes.len() {
+            return Err(LogError::BeyondEnd { segment: self.number, position: start as u32 });
+        }
+        Ok(bytes.into())
+    }
+
     /// The file, for reads that must know an unreadable sector from zeros.
     pub(super) fn open_file(&self) -> Result<Arc<dyn File>, LogError> {
         Ok(self.dir.open(&names::segment(self.number), Access::Read)?)
@@ -131,6 +147,20 @@ impl Segment {
     pub(super) fn take_fault(&self) -> bool {
         let is_faulted = lock(&self.map).take_if(|map| map.is_faulted()).is_some();
         self.has_faulted.swap(false, Ordering::Relaxed) || is_faulted
+    }
+
+    /// An error if [`Segment::take_fault`]: what cannot be read is neither damage nor an end, since it may be there another time.
+    pub(super) fn check_fault(&self) -> Result<(), LogError> {
+        if !self.take_fault() {
+            return Ok(());
+        }
+        let path = self.open_file()?.describe().to_owned();
+        Err(DiskError::from_errno("read", path, Errno::IO).into())
+    }
+
+    /// Makes the next [`Segment::take_fault`] say yes.
+    pub(super) fn note_fault(&self) {
+        self.has_faulted.store(true, Ordering::Relaxed);
     }
 
     fn map(&self) -> Result<Map, LogError> {
@@ -162,11 +192,22 @@ impl Segment {
         }
     }
 
-    /// The record of an indexed batch, verified to be the one that the index means.
+    /// The record of an indexed batch, verified to be the one that the index means. Only what the file itself shows is damage: a map
+    /// also shows zeros in place of a page that could not be read this time.
     pub fn batch(&self, entry: &IndexedBatch) -> Result<Bytes, LogError> {
         let bytes = self.bytes(entry.position, entry.length)?;
-        let damaged = |reason: String| LogError::Damaged { segment: self.number, position: entry.position, reason };
-        let (header, batch, _) = RecordHeader::decode(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if self.check_batch(entry, &bytes).is_ok() {
+            return Ok(bytes);
+        }
+        let (start, end) = (u64::from(entry.position), u64::from(entry.position) + u64::from(entry.length));
+        let bytes = self.read(start, end)?;
+        let damaged = |reason| LogError::Damaged { segment: self.number, position: entry.position, reason };
+        self.check_batch(entry, &bytes).map_err(damaged)?;
+        Ok(bytes)
+    }
+
+    fn check_batch(&self, entry: &IndexedBatch, bytes: &Bytes) -> Result<(), String> {
+        let (header, batch, _) = RecordHeader::decode(bytes).map_err(|error| error.to_string())?;
         let is_it = header.incarnation == self.incarnation
             && header.lsn == self.lsn(entry.position)
             && header.length == entry.length
@@ -174,12 +215,12 @@ impl Segment {
                 batch.partition == entry.partition && batch.base_offset == entry.base_offset && batch.count == entry.count
             });
         if !is_it {
-            return Err(damaged("another record lies where the index says".to_owned()));
+            return Err("another record lies where the index says".to_owned());
         }
         if crc32fast::hash(&bytes[header.header_length()..]) != header.body_crc {
-            return Err(damaged("checksum of the batch is wrong".to_owned()));
+            return Err("checksum of the batch is wrong".to_owned());
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// As [`Segment::batch`], parsed.
@@ -202,7 +243,7 @@ impl Segment {
     ) -> Result<bool, LogError> {
         match self.index()? {
             Index::Growing(index) => Ok(read(&index).visit(partition, from, group, visit)),
-            Index::Sealed(index) => Ok(visit_sealed(&index, partition, from, group, visit)),
+            Index::Sealed(file) => self.look_up(&file, |index| visit_sealed(index, partition, from, group, visit)),
             Index::Unopened => Ok(true),
         }
     }
@@ -211,7 +252,9 @@ impl Segment {
     pub fn ids(&self, hash: u64) -> Result<Vec<(IndexedBatch, u32)>, LogError> {
         Ok(match self.index()? {
             Index::Growing(index) => read(&index).ids(hash).collect(),
-            Index::Sealed(index) => index.ids(hash).map(|id| (index.batch(id.batch as usize), id.message)).collect(),
+            Index::Sealed(file) => {
+                self.look_up(&file, |index| index.ids(hash).map(|id| (index.batch(id.batch as usize), id.message)).collect())?
+            }
             Index::Unopened => Vec::new(),
         })
     }
@@ -223,7 +266,7 @@ impl Segment {
                 let index = read(&index);
                 (0..index.batch_count() as u32).filter_map(|at| index.batch(at)).collect()
             }
-            Index::Sealed(index) => (0..index.batch_count()).map(|at| index.batch(at)).collect(),
+            Index::Sealed(file) => self.look_up(&file, |index| (0..index.batch_count()).map(|at| index.batch(at)).collect())?,
             Index::Unopened => Vec::new(),
         })
     }
@@ -232,7 +275,7 @@ impl Segment {
     pub fn damage(&self) -> Result<Vec<Damage>, LogError> {
         Ok(match self.index()? {
             Index::Growing(index) => read(&index).damage().to_vec(),
-            Index::Sealed(index) => index.damage(),
+            Index::Sealed(file) => self.look_up(&file, SealedIndex::damage)?,
             Index::Unopened => Vec::new(),
         })
     }
@@ -243,6 +286,17 @@ impl Segment {
             Index::Growing(index) => Some(Arc::clone(index)),
             _ => None,
         }
+    }
+
+    /// What an index file says; an error if a page of it could not be read, and then what was said so far is void.
+    fn look_up<T>(&self, file: &SealedFile, look: impl FnOnce(&SealedIndex) -> T) -> Result<T, LogError> {
+        let said = look(&file.index);
+        if file.map.as_ref().is_some_and(Map::is_faulted) {
+            *write(&self.index) = Index::Unopened;
+            let path = self.dir.describe() + "/" + &names::index(self.number);
+            return Err(DiskError::from_errno("read", path, Errno::IO).into());
+        }
+        Ok(said)
     }
 
     /// Opens the index; makes it again from the segment if it is missing or wrong.
@@ -264,15 +318,16 @@ impl Segment {
         Ok(slot.clone())
     }
 
-    fn open_index_file(&self) -> Result<Option<SealedIndex>, LogError> {
+    fn open_index_file(&self) -> Result<Option<SealedFile>, LogError> {
         let file = match self.dir.open(&names::index(self.number), Access::Read) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let bytes = read_or_map(file.as_ref())?;
+        let (bytes, map) = read_or_map(file.as_ref())?;
         let index = SealedIndex::parse(bytes, self.incarnation).ok();
-        Ok(index.filter(|index| index.segment() == self.number && index.end() == self.end()))
+        let index = index.filter(|index| index.segment() == self.number && index.end() == self.end());
+        Ok(index.map(|index| SealedFile { index, map }))
     }
 
     /// What the header of a segment's index file says; `None` if there is none that fits. The rest of it is checked when it is opened.
@@ -300,6 +355,7 @@ impl Segment {
             Found::Record(record) => index_record(&mut index, &record),
             Found::Damage(damage) => index.push_damage(damage),
         })?;
+        self.check_fault()?;
         Ok(index)
     }
 
@@ -370,14 +426,14 @@ fn visit_sealed(
 }
 
 /// Maps a whole file, or reads it when no more maps are to be had.
-fn read_or_map(file: &dyn crate::storage::disk::File) -> Result<Bytes, DiskError> {
+fn read_or_map(file: &dyn File) -> Result<(Bytes, Option<Map>), DiskError> {
     let length = file.length()?;
     match file.map(length) {
-        Ok(map) => Ok(map.slice(0..length).unwrap_or_default()),
+        Ok(map) => Ok((map.slice(0..length).unwrap_or_default(), Some(map))),
         Err(error) if error.kind == DiskErrorKind::Memory => {
             let mut bytes = vec![0; length as usize];
             file.read_exact_at(&mut bytes, 0)?;
-            Ok(Bytes::from(bytes))
+            Ok((Bytes::from(bytes), None))
         }
         Err(error) => Err(error),
     }

@@ -149,7 +149,12 @@ impl Fault {
     }
 
     fn meets(&self, call: u64, operation: Operation, path: &str) -> bool {
-        call >= self.from_call && self.operation.is_none_or(|wanted| wanted == operation) && path.ends_with(self.suffix.as_str())
+        // A read through a map is no call that a signal could interrupt.
+        let can_happen = self.errno != Errno::INTR || operation != Operation::ReadMap;
+        can_happen
+            && call >= self.from_call
+            && self.operation.is_none_or(|wanted| wanted == operation)
+            && path.ends_with(self.suffix.as_str())
     }
 }
 

@@ -66,10 +66,9 @@ fn an_unreadable_tail_is_an_error_and_not_an_end() {
                 Err(LogError::Disk(error)) => assert_eq!(error.errno, Some(Errno::IO.raw_os_error())),
                 Err(error) => panic!("{error}"),
                 Ok(opened) => {
-                    let has_damage = opened.findings.iter().any(|finding| matches!(finding, LogFinding::Damaged { .. }));
                     disk.clear_faults();
-                    assert_eq!(opened.findings.is_empty(), !has_damage, "skip {skip}: {:?}", opened.findings);
-                    assert!(has_damage || offsets(opened.writer.log()).len() == 4, "skip {skip}");
+                    assert_eq!(opened.findings, vec![], "skip {skip}");
+                    assert_eq!(offsets(opened.writer.log()), vec![0, 1, 2, 3], "skip {skip}");
                 }
             }
         }
@@ -77,6 +76,56 @@ fn an_unreadable_tail_is_an_error_and_not_an_end() {
     disk.clear_faults();
     let opened = open(&disk.root(), &OPTIONS, &mut |_| {}).unwrap();
     assert_eq!((opened.findings.as_slice(), offsets(opened.writer.log())), ([].as_slice(), vec![0, 1, 2, 3]));
+}
+
+/// A page under a map could not be read once; the batch in it was taken for damaged, and the group went on behind it.
+#[test]
+fn what_a_map_cannot_show_once_is_read_from_the_file() {
+    let disk = SimDisk::new(1);
+    let mut writer = open(&disk.root(), &OPTIONS, &mut |_| {}).unwrap().writer;
+    (0..4).for_each(|number| commit(&mut writer, vec![batch(0, number, 1, 2000)]).unwrap());
+    let segment = Arc::clone(&writer.log().segments()[0]);
+    for entry in segment.all_batches().unwrap() {
+        let good = segment.batch(&entry).unwrap();
+        disk.fail(Fault::new(Errno::IO).on(Operation::ReadMap));
+        assert_eq!(segment.batch(&entry).unwrap(), good);
+        disk.fail(Fault::new(Errno::IO).on(Operation::ReadMap));
+        disk.fail(Fault::new(Errno::IO).on(Operation::Read));
+        match segment.batch(&entry) {
+            Err(LogError::Disk(error)) => assert_eq!(error.errno, Some(Errno::IO.raw_os_error())),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A page of an index file could not be read, and the index said that a partition has nothing.
+#[test]
+fn an_index_that_cannot_be_read_is_an_error_and_says_nothing() {
+    let disk = SimDisk::new(1);
+    let mut writer = open(&disk.root(), &OPTIONS, &mut |_| {}).unwrap().writer;
+    for number in 0..12 {
+        commit(&mut writer, vec![batch(0, number, 1, 30_000)]).unwrap();
+    }
+    let log = writer.log();
+    log.maintain().unwrap();
+    let before = offsets(log);
+    assert_eq!(before.len(), 12);
+    for skip in 0..8 {
+        log.segments()[0].release_unused();
+        log.segments()[0].release_unused();
+        disk.fail(Fault::new(Errno::IO).on(Operation::ReadMap).suffix(".index").skip(skip));
+        let mut seen = Vec::new();
+        match log.visit(0, 0, None, 0, &mut |_, entry| {
+            seen.push(entry.base_offset);
+            true
+        }) {
+            Err(LogError::Disk(_)) => {}
+            Err(error) => panic!("{error}"),
+            Ok(_) => assert_eq!(seen, before, "skip {skip}"),
+        }
+        disk.clear_faults();
+        assert_eq!(offsets(log), before, "skip {skip}");
+    }
 }
 
 /// Every call while a log is opened fails in turn, once or for ever; an opening without faults then finds everything.
