@@ -96,7 +96,8 @@ impl Engine {
         let before = match StartRecord::read(dir.as_ref()) {
             Ok(before) => before,
             Err(error) if error.code == ErrorCode::BadDirectory => {
-                report.finding(true, None, format!("{}; start numbers go on from the clock", error.text));
+                // Nothing is lost by it, and a full disk at the last stop or start can be the reason.
+                report.finding(false, None, format!("{}; start numbers go on from the clock", error.text));
                 Some(StartRecord { number: now.wall_us / 1_000_000, ..StartRecord::default() })
             }
             Err(error) => return Err(error),

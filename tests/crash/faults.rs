@@ -39,7 +39,7 @@ struct Tally {
     recoveries: u64,
 }
 
-fn workload() -> Vec<Op> {
+pub fn workload() -> Vec<Op> {
     let big = |tag: u64| (tag..tag + 5).map(|tag| item(tag, 60_000, 'a')).collect::<Vec<_>>();
     let with_id = Item { id: Some("id".to_owned()), ..item(200, 20, 'a') };
     let mut ops = prefix();

@@ -118,7 +118,11 @@ pub fn of_engine(engine: &Engine, now: Now) -> Result<View, String> {
         }
         for lane in engine.partitions(name, 0, usize::MAX).map_err(|error| format!("partitions of {name}: {error}"))? {
             put(format!(" lane {}", lane.name), format!("[{}, {})", lane.start, lane.end));
-            for message in fetch_all(engine, name, &lane, now)? {
+            let (messages, damaged) = fetch_all(engine, name, &lane, now)?;
+            for offset in damaged {
+                put(format!(" lane {} {offset} damaged", lane.name), String::new());
+            }
+            for message in messages {
                 let offset = message.offset;
                 put(format!(" lane {} {offset}", lane.name), content_of_message(&message));
                 let seen = engine
@@ -148,7 +152,9 @@ pub fn of_engine(engine: &Engine, now: Now) -> Result<View, String> {
     Ok(view)
 }
 
-fn fetch_all(engine: &Engine, queue: &str, lane: &PartitionInfo, now: Now) -> Result<Vec<StoredMessage>, String> {
+/// All messages, and the offsets that are told to be damaged.
+fn fetch_all(engine: &Engine, queue: &str, lane: &PartitionInfo, now: Now) -> Result<(Vec<StoredMessage>, Vec<u64>), String> {
+    let mut damaged = Vec::new();
     let mut messages: Vec<StoredMessage> = Vec::new();
     let mut from = lane.start;
     while from < lane.end {
@@ -160,8 +166,15 @@ fn fetch_all(engine: &Engine, queue: &str, lane: &PartitionInfo, now: Now) -> Re
             messages_max: 100,
             bytes_max: 1 << 20,
         };
-        let reply =
-            engine.fetch(&request, now).map_err(|error| format!("fetch of {queue}/{} from {from}: {error}", lane.name))?;
+        let reply = match engine.fetch(&request, now) {
+            Ok(reply) => reply,
+            Err(error) if error.code == ErrorCode::Corrupt => {
+                damaged.push(from);
+                from += 1;
+                continue;
+            }
+            Err(error) => return Err(format!("fetch of {queue}/{} from {from}: {error}", lane.name)),
+        };
         for slice in reply.batches {
             let found = match slice {
                 BatchSlice::Whole(bytes) => StoredBatch::parse(bytes).and_then(|batch| batch.messages()),
@@ -174,7 +187,7 @@ fn fetch_all(engine: &Engine, queue: &str, lane: &PartitionInfo, now: Now) -> Re
         }
         from = reply.next;
     }
-    Ok(messages)
+    Ok((messages, damaged))
 }
 
 /// Where two views differ, for people.

@@ -244,6 +244,9 @@ impl Opening<'_> {
         if let (Some(summary), false) = (summary, is_replayed) {
             let segment = Segment::sealed(Arc::clone(self.dir), incarnation, number, length.max(u64::from(end)), end);
             segment.publish(end, summary.last_crc, summary.newest_at_us);
+            if length < u64::from(end) {
+                self.findings.push(LogFinding::Damaged { segment: number, start: length as u32, end });
+            }
             return Ok(segment);
         }
         let segment = Segment::growing(Arc::clone(self.dir), incarnation, number, length.max(u64::from(end)), end);

@@ -195,15 +195,21 @@ impl Segment {
     /// The record of an indexed batch, verified to be the one that the index means. Only what the file itself shows is damage: a map
     /// also shows zeros in place of a page that could not be read this time.
     pub fn batch(&self, entry: &IndexedBatch) -> Result<Bytes, LogError> {
-        let bytes = self.bytes(entry.position, entry.length)?;
-        if self.check_batch(entry, &bytes).is_ok() {
+        let (start, end) = (u64::from(entry.position), u64::from(entry.position) + u64::from(entry.length));
+        if end > u64::from(self.end()) {
+            return Err(LogError::BeyondEnd { segment: self.number, position: entry.position });
+        }
+        if let Ok(bytes) = self.slice(start, end)
+            && self.check_batch(entry, &bytes).is_ok()
+        {
             return Ok(bytes);
         }
-        let (start, end) = (u64::from(entry.position), u64::from(entry.position) + u64::from(entry.length));
-        let bytes = self.read(start, end)?;
         let damaged = |reason| LogError::Damaged { segment: self.number, position: entry.position, reason };
-        self.check_batch(entry, &bytes).map_err(damaged)?;
-        Ok(bytes)
+        match self.read(start, end) {
+            Ok(bytes) => self.check_batch(entry, &bytes).map(|()| bytes).map_err(damaged),
+            Err(LogError::BeyondEnd { .. }) => Err(damaged("the file ends before the batch does".to_owned())),
+            Err(error) => Err(error),
+        }
     }
 
     fn check_batch(&self, entry: &IndexedBatch, bytes: &Bytes) -> Result<(), String> {
