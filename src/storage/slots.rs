@@ -178,10 +178,14 @@ fn stage(dir: &dyn Dir, name: &str, identity: SlotIdentity, sequence: u64, lsn: 
     let slot_bytes = format::slot_bytes_for(body.len())?;
     let slot =
         |index: usize| Slot { index, slot_bytes, sequence: sequence + index as u64, lsn, body: body.to_vec() }.encode(identity);
+    let bytes = [slot(0), slot(1)].concat();
     let file = create_temporary(dir, &temporary(name))?;
-    file.write_at(&[slot(0), slot(1)].concat(), 0)?;
-    file.sync_data()?;
-    Ok(())
+    let written = file.write_at(&bytes, 0).and_then(|()| file.sync_data());
+    if written.is_err() {
+        // A full disk shall not fill up with what did not fit.
+        let _ = dir.remove(&temporary(name));
+    }
+    Ok(written?)
 }
 
 fn put_in_place(dir: &Arc<dyn Dir>, name: &str, identity: SlotIdentity, sequence: u64, body: &[u8]) -> Result<Slots, SlotsError> {

@@ -255,3 +255,27 @@ fn files_that_are_gone_empty_zeroed_exchanged_or_old_are_harmless_or_told() {
     }
     println!("{tally:?}");
 }
+
+#[test]
+fn any_two_files_may_be_gone_or_empty_together() {
+    let subject = Subject::new();
+    let mut tally = Tally::default();
+    let paths: Vec<&String> = subject.files.keys().collect();
+    let spoil = |disk: &SimDisk, path: &str, is_removed: bool| match is_removed {
+        true => disk.remove_file(path),
+        false => disk.write_file(path, &[]),
+    };
+    for (at, first) in paths.iter().enumerate() {
+        for second in &paths[at + 1..] {
+            for how in 0..4 {
+                let disk = subject.disk.crash_keep_all();
+                spoil(&disk, first, how & 1 == 0);
+                spoil(&disk, second, how & 2 == 0);
+                if let Err(text) = subject.judge(&disk, first, false, &mut tally) {
+                    panic!("{first} and {second}, way {how}: {text}");
+                }
+            }
+        }
+    }
+    println!("{tally:?}");
+}
