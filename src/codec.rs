@@ -148,6 +148,16 @@ impl Put for Vec<u8> {
     }
 }
 
+/// Counts the bytes that would be written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ByteCount(pub usize);
+
+impl Put for ByteCount {
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+}
+
 impl Put for bytes::BytesMut {
     fn put_bytes(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);

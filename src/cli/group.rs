@@ -24,6 +24,16 @@ pub struct GroupName {
     group: String,
 }
 
+/// A group to switch.
+#[derive(Debug, clap::Args)]
+pub struct Switch {
+    #[command(flatten)]
+    name: GroupName,
+    /// Only if this is still its version
+    #[arg(long, value_name = "N")]
+    if_version: Option<u64>,
+}
+
 /// Groups: cursors, filters, seeking.
 #[derive(Debug, Subcommand)]
 pub enum GroupCommand {
@@ -81,13 +91,13 @@ pub enum GroupCommand {
         if_version: Option<u64>,
     },
     /// Take messages and hand them out again
-    Enable(GroupName),
+    Enable(Switch),
     /// Take no more messages and hand out nothing
-    Disable(GroupName),
+    Disable(Switch),
     /// Hand out nothing, and go on taking messages
-    Pause(GroupName),
+    Pause(Switch),
     /// Hand out messages again after a pause
-    Resume(GroupName),
+    Resume(Switch),
     /// Move a group's cursors; shows what would move unless --execute is given
     Seek {
         #[command(flatten)]
@@ -114,6 +124,9 @@ pub enum GroupCommand {
         /// In all queues
         #[arg(long)]
         everywhere: bool,
+        /// Only if this is still its version
+        #[arg(long, value_name = "N", conflicts_with = "everywhere")]
+        if_version: Option<u64>,
     },
     /// List groups that are behind
     Lagging {
@@ -144,8 +157,8 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
             let start = from.map(|from| parse_start(&from, Now::read().wall_us)).transpose()?;
             let declaration = GroupDeclaration { filter, is_disabled: disabled, delivery_limit, display_name, start, shared };
             let group = client.declare_group(&name.queue, &name.group, declaration).await?;
-            if group.judges_earlier && start.is_some() {
-                eprintln!("messages stored before now are judged by this filter");
+            if group.judges_earlier {
+                eprintln!("messages stored before now are judged by this filter, whatever it is changed to later");
             }
             output.object(&view::group(&group))
         }
@@ -158,10 +171,10 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
                 GroupPatch { expected_version: if_version, filter, delivery_limit, display_name, ..GroupPatch::default() };
             update(&client, &name, patch, &mut context).await
         }
-        GroupCommand::Enable(name) => set_enabled(&client, &name, true, &mut context).await,
-        GroupCommand::Disable(name) => set_enabled(&client, &name, false, &mut context).await,
-        GroupCommand::Pause(name) => set_paused(&client, &name, true, &mut context).await,
-        GroupCommand::Resume(name) => set_paused(&client, &name, false, &mut context).await,
+        GroupCommand::Enable(switch) => set_enabled(&client, &switch, true, &mut context).await,
+        GroupCommand::Disable(switch) => set_enabled(&client, &switch, false, &mut context).await,
+        GroupCommand::Pause(switch) => set_paused(&client, &switch, true, &mut context).await,
+        GroupCommand::Resume(switch) => set_paused(&client, &switch, false, &mut context).await,
         GroupCommand::Seek { name, to, partition, execute, count } => {
             let target = parse_seek(&to, Now::read().wall_us)?;
             let group = Some(name.group);
@@ -173,14 +186,17 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
             eprintln!("{} cursors {did}", reply.total);
             Ok(())
         }
-        GroupCommand::Delete { queue, group, everywhere } => {
+        GroupCommand::Delete { queue, group, everywhere, if_version } => {
             let (queue, group) = match (queue, group, everywhere) {
                 (group, None, true) => (None, group),
                 (queue, Some(group), false) => (Some(queue), group),
                 (_, Some(_), true) => bail!("with --everywhere only the group is named"),
                 (_, None, false) => bail!("name the queue and the group, or use --everywhere"),
             };
-            let removed = client.delete_group(queue.as_deref(), &group).await?;
+            let removed = match (&queue, if_version) {
+                (Some(queue), Some(version)) => client.delete_group_at(queue, &group, version).await?,
+                _ => client.delete_group(queue.as_deref(), &group).await?,
+            };
             output.object(&json!({
                 "group": group,
                 "queues": removed.queues,
@@ -221,12 +237,16 @@ async fn show(client: &Client, name: &GroupName, count: usize, context: &mut Con
     context.output.object(&group)
 }
 
-async fn set_enabled(client: &Client, name: &GroupName, is_enabled: bool, context: &mut Context) -> Result<()> {
-    update(client, name, GroupPatch { is_enabled: Some(is_enabled), ..GroupPatch::default() }, context).await
+async fn set_enabled(client: &Client, switch: &Switch, is_enabled: bool, context: &mut Context) -> Result<()> {
+    let expected_version = switch.if_version;
+    let patch = GroupPatch { expected_version, is_enabled: Some(is_enabled), ..GroupPatch::default() };
+    update(client, &switch.name, patch, context).await
 }
 
-async fn set_paused(client: &Client, name: &GroupName, is_paused: bool, context: &mut Context) -> Result<()> {
-    update(client, name, GroupPatch { is_paused: Some(is_paused), ..GroupPatch::default() }, context).await
+async fn set_paused(client: &Client, switch: &Switch, is_paused: bool, context: &mut Context) -> Result<()> {
+    let expected_version = switch.if_version;
+    let patch = GroupPatch { expected_version, is_paused: Some(is_paused), ..GroupPatch::default() };
+    update(client, &switch.name, patch, context).await
 }
 
 async fn update(client: &Client, name: &GroupName, patch: GroupPatch, context: &mut Context) -> Result<()> {

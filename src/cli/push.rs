@@ -20,6 +20,8 @@ use super::{Context, view};
 const OUTSTANDING_MAX: usize = 100_000;
 /// Entries that travel together from the thread that reads lines.
 const ENTRIES_OF_A_CHUNK: usize = 256;
+/// Messages that no group took of which the summary says which ones they are.
+const DROPPED_SHOWN: usize = 100;
 /// How long a message waits for others, so that lines become batches.
 const LINGER: Duration = Duration::from_millis(2);
 
@@ -53,6 +55,8 @@ struct Summary {
     stored: u64,
     duplicates: u64,
     dropped: u64,
+    /// Which ones no group took, counted from 0: the first of them.
+    first_dropped: Vec<u64>,
     bytes: u64,
     partitions: HashSet<PartitionId>,
     promise: Option<Promise>,
@@ -128,6 +132,7 @@ async fn push_lines(queue: &str, partition: &str, lines: Lines, parser: Parser, 
         "stored": summary.stored,
         "duplicates": summary.duplicates,
         "dropped": summary.dropped,
+        "first_dropped": summary.first_dropped,
         "partitions": summary.partitions.len(),
         "payload_bytes": summary.bytes,
         "promise": summary.promise.map(view::show_promise),
@@ -209,10 +214,16 @@ async fn enqueue(producer: &Producer, partition: &str, message: Message) -> Resu
 impl Summary {
     async fn add(&mut self, receipt: ReceiptFuture) -> Result<()> {
         let receipt = receipt.await?;
+        let index = self.stored + self.duplicates + self.dropped;
         match receipt.result {
             PushResult::Stored(_) => self.stored += 1,
             PushResult::Duplicate(_) => self.duplicates += 1,
-            PushResult::Dropped => self.dropped += 1,
+            PushResult::Dropped => {
+                self.dropped += 1;
+                if self.first_dropped.len() < DROPPED_SHOWN {
+                    self.first_dropped.push(index);
+                }
+            }
         }
         self.partitions.insert(receipt.partition_id);
         self.promise = Some(receipt.promise);

@@ -159,7 +159,14 @@ impl Client {
 
     /// Deletes a group in one queue or, with `None`, everywhere.
     pub async fn delete_group(&self, queue: Option<&str>, group: &str) -> Result<RemovedGroup> {
-        self.call(&GroupDelete { queue: queue.map(str::to_owned), group: group.to_owned() }).await
+        let (queue, group) = (queue.map(str::to_owned), group.to_owned());
+        self.call(&GroupDelete { queue, group, expected_version: None }).await
+    }
+
+    /// Deletes a group in one queue if `version` is still its version.
+    pub async fn delete_group_at(&self, queue: &str, group: &str, version: u64) -> Result<RemovedGroup> {
+        let (queue, group) = (Some(queue.to_owned()), group.to_owned());
+        self.call(&GroupDelete { queue, group, expected_version: Some(version) }).await
     }
 
     /// Up to `limit` cursors of a group, in partitions with a number greater than `after`.

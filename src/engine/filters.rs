@@ -1,6 +1,6 @@
 //! Which groups take a message: the filters of a queue at one moment, shared with everyone who prepares a push.
 
-use crate::filter::Filter;
+use crate::filter::{Filter, FilterBank};
 use crate::record::{AttributesRef, GroupId, Matches};
 
 /// The filters of a queue. A push that starts after a change is confirmed sees the change.
@@ -9,66 +9,77 @@ pub(super) struct FilterSet {
     /// Grows with each change.
     pub version: u64,
     /// Whether an enabled group without a filter takes everything.
-    pub takes_all: bool,
-    /// Groups that do not take everything, in order of number: their filter, or `None` for a disabled one.
-    pub groups: Vec<(GroupId, Option<Filter>)>,
+    takes_all: bool,
+    /// Groups that do not take everything, in order of number.
+    groups: Vec<GroupId>,
+    /// Their filters.
+    bank: FilterBank,
 }
 
 /// What the groups take of the messages of a push.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
-    /// For each group that does not take everything, an answer for each message.
-    takes: Vec<(GroupId, Vec<bool>)>,
+    /// Messages that were judged.
+    count: u32,
+    /// For each group that does not take everything, a bit for each message as in [`Matches::Some`].
+    takes: Vec<(GroupId, Vec<u8>)>,
     /// Messages that no group takes, by index; empty if there is none.
     pub dropped: Vec<u32>,
 }
 
 impl FilterSet {
-    /// Decides for messages with these encoded attributes.
-    pub fn decide<'a>(&self, attributes: impl ExactSizeIterator<Item = &'a [u8]>) -> Decision {
-        if self.groups.is_empty() {
+    /// The filters of groups that do not take everything, in order of number, or `None` for a disabled one; and whether an enabled
+    /// group takes everything.
+    pub fn new(version: u64, takes_all: bool, groups: &[(GroupId, Option<&Filter>)]) -> Self {
+        let bank = FilterBank::new(groups.iter().map(|group| group.1));
+        Self { version, takes_all, groups: groups.iter().map(|group| group.0).collect(), bank }
+    }
+
+    /// Whether there is nothing to decide: every group takes everything.
+    pub fn is_trivial(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Decides for messages with these attributes.
+    pub fn decide<'a>(&self, attributes: impl ExactSizeIterator<Item = AttributesRef<'a>>) -> Decision {
+        if self.is_trivial() {
             return Decision::default();
         }
         let count = attributes.len();
-        let empty = crate::record::Attributes::new();
-        let nothing = empty.view();
-        let mut takes: Vec<_> = self.groups.iter().map(|&(group, _)| (group, Vec::with_capacity(count))).collect();
+        let mut takes: Vec<_> = self.groups.iter().map(|&group| (group, vec![0u8; count.div_ceil(8)])).collect();
         let mut dropped = Vec::new();
-        for (index, bytes) in (0u32..).zip(attributes) {
-            // The attributes were verified when the push was taken in; bytes that are none match as none at all.
-            let view = AttributesRef::parse(bytes).unwrap_or(nothing);
+        let mut found = Vec::new();
+        for (index, view) in (0u32..).zip(attributes) {
             let mut is_taken = self.takes_all;
-            for ((_, filter), (_, answers)) in self.groups.iter().zip(&mut takes) {
-                let takes = filter.as_ref().is_some_and(|filter| filter.matches(view));
-                is_taken |= takes;
-                answers.push(takes);
-            }
+            self.bank.judge(view, &mut found, |number| {
+                is_taken = true;
+                takes[number].1[index as usize / 8] |= 1 << (index % 8);
+            });
             if !is_taken {
                 dropped.push(index);
             }
         }
-        Decision { takes, dropped }
+        Decision { count: count as u32, takes, dropped }
     }
 }
 
 impl Decision {
     /// The match table for the messages that are kept, by their index in the push.
     pub fn matches(&self, kept: &[u32]) -> Vec<(GroupId, Matches)> {
+        let is_set = |bits: &[u8], index: u32| bits.get(index as usize / 8).is_some_and(|byte| byte & (1 << (index % 8)) != 0);
         self.takes
             .iter()
-            .map(|(group, answers)| {
-                let takes = |at: u32| kept.get(at as usize).is_some_and(|&index| answers.get(index as usize) == Some(&true));
+            .map(|(group, bits)| {
+                let takes = |at: u32| kept.get(at as usize).is_some_and(|&index| is_set(bits, index));
                 (*group, Matches::collect(kept.len() as u32, takes))
             })
             .collect()
     }
 
     /// The match table when every message is kept.
-    pub fn all_matches(&self, count: u32) -> Vec<(GroupId, Matches)> {
-        self.takes
-            .iter()
-            .map(|(group, answers)| (*group, Matches::collect(count, |at| answers.get(at as usize) == Some(&true))))
-            .collect()
+    pub fn all_matches(self) -> Vec<(GroupId, Matches)> {
+        let count = self.count;
+        self.takes.into_iter().map(|(group, bits)| (group, Matches::from_bits(bits, count))).collect()
     }
 }
 

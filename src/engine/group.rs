@@ -132,7 +132,7 @@ impl Group {
             start: record.start,
             created_at_us: record.created_at_us,
             updated_at_us: record.updated_at_us,
-            judges_earlier: self.first_filter.is_some(),
+            judges_earlier: self.first_filter.is_some() && !matches!(record.start, None | Some(Start::New)),
         }
     }
 

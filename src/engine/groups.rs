@@ -99,10 +99,7 @@ impl Engine {
                 return Err(Error::new(ErrorCode::UnknownGroup, format!("there is no group {name:?}")));
             };
             let mut record = group.record.clone();
-            if patch.expected_version.is_some_and(|version| version != record.version) {
-                let text = format!("group {name:?} has version {}, not {}", record.version, patch.expected_version.unwrap_or(0));
-                return Err(Error::new(ErrorCode::VersionConflict, text));
-            }
+            check_version(&name, &record, patch.expected_version)?;
             let is_primary = id == PRIMARY;
             if is_primary && patch.filter.as_ref().is_some_and(|filter| !filter.trim().is_empty()) {
                 return Err(primary("cannot have a filter"));
@@ -157,14 +154,18 @@ impl Engine {
     }
 
     /// Removes a group from one queue or from all: its cursors, its registration, what it knew of activity. The same name may start
-    /// again. A group that is nowhere gives a result of zeros. Durable when it returns.
+    /// again. A group that is nowhere gives a result of zeros. With `expected_version`, which needs a queue, only if that is still its
+    /// version. Durable when it returns.
     ///
     /// # Errors
     ///
-    /// `PrimaryGroup`, `UnknownQueue`, or that a commit failed.
-    pub fn delete_group(&self, name: &str, queue: Option<&str>, now: Now) -> Result<RemovedGroup> {
+    /// `PrimaryGroup`, `UnknownQueue`, `VersionConflict`, `BadRequest`, or that a commit failed.
+    pub fn delete_group(&self, name: &str, queue: Option<&str>, expected_version: Option<u64>, now: Now) -> Result<RemovedGroup> {
         if name == PRIMARY_GROUP {
             return Err(primary("cannot be deleted"));
+        }
+        if expected_version.is_some() && queue.is_none() {
+            return Err(Error::new(ErrorCode::BadRequest, "a version is that of a group in one queue, and no queue is named"));
         }
         let queues = match queue {
             Some(queue) => vec![self.find_queue(queue)?],
@@ -178,20 +179,21 @@ impl Engine {
             if queue.state().group_id(Some(name)).is_none() {
                 continue;
             }
-            let name = name.to_owned();
             let mut woken = Vec::new();
             {
                 // One guard for both looks: a second one inside the first would wait for itself.
                 let mut state = queue.state();
-                if let Some(group) = state.group_id(Some(&name)).and_then(|id| state.groups.get_mut(&id)) {
+                if let Some(group) = state.group_id(Some(name)).and_then(|id| state.groups.get_mut(&id)) {
                     group.wake_all(&mut woken);
                 }
             }
+            let name = name.to_owned();
             let cursors = queue.run(now, move |stage| {
-                let Some(id) = stage.state.group_id(Some(&name)) else { return Ok(None) };
-                let cursors = stage.state.groups.get(&id).map_or(0, |group| group.cursor_count());
-                stage.plan.operations.push(ControlOp::GroupRemoved(id));
-                Ok(Some(cursors))
+                let found = stage.state.group_id(Some(&name)).and_then(|id| stage.state.groups.get(&id));
+                let Some(group) = found else { return Ok(None) };
+                check_version(&name, &group.record, expected_version)?;
+                stage.plan.operations.push(ControlOp::GroupRemoved(group.record.id));
+                Ok(Some(group.cursor_count()))
             })?;
             if let Some(cursors) = cursors {
                 removed.queues += 1;
@@ -252,6 +254,16 @@ impl Engine {
             stage.plan.operations.push(ControlOp::Group(record));
             Ok(id)
         })
+    }
+}
+
+fn check_version(name: &str, record: &GroupRecord, expected: Option<u64>) -> Result<()> {
+    match expected {
+        Some(expected) if expected != record.version => {
+            let text = format!("group {name:?} has version {}, not {expected}", record.version);
+            Err(Error::new(ErrorCode::VersionConflict, text))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -54,7 +54,9 @@ impl Engine {
             producer: None,
         };
         let compression = queue.state().settings.compression;
-        let prepared = super::prepare(request, &queue.filters(), compression, self.push_limits())?;
+        // Its attributes were accepted when it was pushed, the gateway's marks among them.
+        let limits = super::PushLimits { may_mark: true, ..self.push_limits() };
+        let prepared = super::prepare(request, &queue.filters(), compression, limits)?;
         queue.run(now, move |stage| {
             if !stage.state.dead_letters.contains_key(&id) {
                 return Err(Error::new(ErrorCode::UnknownDeadLetter, format!("dead letter {id} is gone")));

@@ -109,6 +109,8 @@ impl Default for EngineOptions {
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
+    /// Whether pushes through this handle may set attributes with reserved keys.
+    may_mark: bool,
 }
 
 struct Shared {
@@ -136,6 +138,12 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
+    /// The same engine for the gateway, which keeps marks of its own in attributes whose keys are reserved.
+    #[cfg(feature = "http")]
+    pub(crate) fn with_marks(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), may_mark: true }
+    }
+
     /// Pushes, and returns when it is committed. Makes the queue (with default settings) and the partition if they do not exist.
     ///
     /// # Errors
@@ -188,6 +196,7 @@ impl Engine {
             message_bytes_max: options.message_bytes_max,
             push_bytes_max: options.push_bytes_max,
             messages_max: options.push_messages_max,
+            may_mark: self.may_mark,
         }
     }
 

@@ -148,6 +148,7 @@ impl Engine {
             report.messages += state.stats.messages;
         }
         let engine = Self {
+            may_mark: false,
             shared: Arc::new(Shared {
                 options,
                 dir,

@@ -5,14 +5,16 @@ use bytes::Bytes;
 use crate::format::index::id_hash;
 use crate::model::{Compression, Error, ErrorCode, PackedBatch, PushItem, PushRequest};
 use crate::record::{
-    Attributes, BatchBuilder, DEFAULT_PARTITION, GroupId, IndexEntry, IndexWalk, Matches, Message, TRANSACTION_ID_BYTES_MAX,
-    check_name,
+    AttributeError, Attributes, AttributesRef, BLOCK_BYTES_MAX, BatchBuilder, DEFAULT_PARTITION, GroupId, IndexEntry, IndexWalk,
+    Matches, Message, RECORD_BYTES_MAX, TRANSACTION_ID_BYTES_MAX, check_name,
 };
 
 use super::filters::FilterSet;
 
 /// Pushes below this many bytes are packed by the committer, together with others for the same partition.
 const SMALL_PUSH_BYTES: usize = 8 << 10;
+/// The largest match table: with the largest block and the headers it fits in a record.
+const TABLE_BYTES_MAX: usize = (RECORD_BYTES_MAX - BLOCK_BYTES_MAX) as usize - 4096;
 
 /// A push that is ready to be given offsets.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub(super) struct PushLimits {
     pub message_bytes_max: usize,
     pub push_bytes_max: usize,
     pub messages_max: usize,
+    /// Whether attributes may have reserved keys.
+    pub may_mark: bool,
 }
 
 /// Checks a push and makes it ready. Nothing is stored if this fails.
@@ -115,16 +119,16 @@ impl Prepared {
         self.filter_version = filters.version;
         let block;
         let decision = match &self.content {
-            Content::Messages(messages) => filters.decide(messages.iter().map(|message| message.attributes.as_bytes())),
-            Content::Packed(_) if filters.groups.is_empty() => filters.decide(std::iter::empty()),
+            Content::Messages(messages) => filters.decide(messages.iter().map(|message| message.attributes.view())),
+            Content::Packed(_) if filters.is_trivial() => filters.decide(std::iter::empty()),
             Content::Packed(packed) => {
                 block = self.open(packed)?;
                 let entries = entries_of(packed, &block)?;
-                filters.decide(entries.iter().map(|entry| entry.attributes))
+                filters.decide(entries.iter().map(|entry| AttributesRef::checked(entry.attributes)))
             }
         };
         if decision.dropped.is_empty() {
-            self.matches = decision.all_matches(self.content.count());
+            self.matches = decision.all_matches();
         } else {
             let before = std::mem::take(&mut self.kept).unwrap_or_else(|| (0..self.content.count()).collect());
             let mut dropped = decision.dropped.iter().copied().peekable();
@@ -136,6 +140,7 @@ impl Prepared {
             self.content = Content::Messages(remaining);
             self.kept = Some(kept.iter().filter_map(|&index| before.get(index as usize).copied()).collect());
         }
+        check_table(&self.matches)?;
         self.ids = self.own_ids()?;
         Ok(())
     }
@@ -143,7 +148,7 @@ impl Prepared {
     /// Packs what is worth it here; small pushes wait for the committer.
     pub fn pack(&mut self, compression: Compression) {
         if let Content::Messages(messages) = &self.content {
-            let bytes: usize = messages.iter().map(|message| message.size() + 16).sum();
+            let bytes: usize = messages.iter().map(BatchBuilder::bytes_of).sum();
             if bytes >= SMALL_PUSH_BYTES {
                 self.content = Content::Packed(pack(messages, compression));
             }
@@ -152,8 +157,7 @@ impl Prepared {
         if let Content::Packed(packed) = &self.content {
             self.bytes = packed.payload.len();
         }
-        let table: usize = self.matches.iter().map(|_| 8 + self.content.count() as usize / 8).sum();
-        self.bytes += table + self.partition.len() + 256;
+        self.bytes += table_bytes(&self.matches) + self.partition.len() + 256;
     }
 
     /// Keeps only some of the kept messages, by index among them: the others turned out to be duplicates.
@@ -235,7 +239,7 @@ fn check_messages(messages: &[Message], limits: PushLimits) -> Result<(), Error>
         let text = format!("push has {} messages, at most {} are allowed", messages.len(), limits.messages_max);
         return Err(Error::new(ErrorCode::TooLarge, text));
     }
-    let mut total = 0usize;
+    let (mut total, mut block) = (0usize, 0usize);
     for (index, message) in messages.iter().enumerate() {
         let size = message.size();
         if size > limits.message_bytes_max {
@@ -246,9 +250,43 @@ fn check_messages(messages: &[Message], limits: PushLimits) -> Result<(), Error>
             let text = format!("transaction id of message {index} is empty or over {TRANSACTION_ID_BYTES_MAX} bytes");
             return Err(Error::new(ErrorCode::BadRequest, text));
         }
+        check_keys(index, message.attributes.view(), limits)?;
         total = total.saturating_add(size);
+        block = block.saturating_add(BatchBuilder::bytes_of(message));
     }
-    check_total(total, limits)
+    check_total(total, limits)?;
+    // Lengths and flags of many tiny attributes and messages are more than what they hold.
+    if block > BLOCK_BYTES_MAX as usize {
+        let text = format!("push takes {block} bytes when it is packed, at most {BLOCK_BYTES_MAX} are allowed");
+        return Err(Error::new(ErrorCode::TooLarge, text));
+    }
+    Ok(())
+}
+
+/// Refuses keys that are the server's own.
+fn check_keys(index: usize, attributes: AttributesRef<'_>, limits: PushLimits) -> Result<(), Error> {
+    match attributes.reserved_key() {
+        Some(key) if !limits.may_mark => {
+            let error = AttributeError::Reserved { key: key.to_owned() };
+            Err(Error::new(ErrorCode::BadAttribute, format!("message {index}: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of a match table at most.
+fn table_bytes(matches: &[(GroupId, Matches)]) -> usize {
+    matches.iter().map(|(_, matches)| 8 + if let Matches::Some(bits) = matches { bits.len() } else { 0 }).sum()
+}
+
+/// Refuses what would not fit in a record: very many messages for very many filtered groups.
+fn check_table(matches: &[(GroupId, Matches)]) -> Result<(), Error> {
+    let bytes = table_bytes(matches);
+    if bytes > TABLE_BYTES_MAX {
+        let text = format!("match table of the push for {} groups has {bytes} bytes; push fewer messages at once", matches.len());
+        return Err(Error::new(ErrorCode::TooLarge, text));
+    }
+    Ok(())
 }
 
 fn check_packed(packed: &PackedBatch, limits: PushLimits) -> Result<Bytes, Error> {
@@ -260,7 +298,9 @@ fn check_packed(packed: &PackedBatch, limits: PushLimits) -> Result<Bytes, Error
     let block = packed.verify()?;
     for (index, entry) in entries_of(packed, &block)?.iter().enumerate() {
         let id = entry.transaction_id.map_or(0, str::len);
-        let size = entry.body_length + entry.attributes.len() + id;
+        let attributes = AttributesRef::checked(entry.attributes);
+        check_keys(index, attributes, limits)?;
+        let size = entry.body_length + attributes.size() + id;
         if size > limits.message_bytes_max {
             let text = format!("message {index} has {size} bytes, at most {} are allowed", limits.message_bytes_max);
             return Err(Error::new(ErrorCode::TooLarge, text));
@@ -278,4 +318,18 @@ fn check_total(total: usize, limits: PushLimits) -> Result<(), Error> {
         return Err(Error::new(ErrorCode::TooLarge, text));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_match_table_that_no_record_holds_is_refused() {
+        let table = |groups: u32| (0..groups).map(|group| (group, Matches::Some(vec![1; 1 << 17]))).collect::<Vec<_>>();
+        assert_eq!(check_table(&table(500)), Ok(()));
+        let error = check_table(&table(600)).unwrap_err();
+        assert_eq!(error.code, ErrorCode::TooLarge);
+        assert!(error.text.contains("600 groups"), "{error}");
+    }
 }

@@ -273,9 +273,9 @@ impl State {
             .groups
             .values()
             .filter(|group| !group.record.is_enabled || !group.filter.is_everything())
-            .map(|group| (group.record.id, group.record.is_enabled.then(|| group.filter.clone())))
-            .collect();
-        self.filters = Arc::new(FilterSet { version: self.filters.version + 1, takes_all, groups });
+            .map(|group| (group.record.id, group.record.is_enabled.then_some(&group.filter)))
+            .collect::<Vec<_>>();
+        self.filters = Arc::new(FilterSet::new(self.filters.version + 1, takes_all, &groups));
     }
 
     fn restore_cursor(&mut self, group: GroupId, partition: PartitionId, state: &[u8]) {

@@ -17,7 +17,7 @@ use crate::record::{GroupId, PartitionId};
 
 use super::acknowledge::ResolvedAck;
 use super::delivery::{Delivery, LeaseToken};
-use super::prepare::{Content, Prepared, pack, prepare};
+use super::prepare::{Content, Prepared, PushLimits, pack, prepare};
 use super::queue::{Committer, CommitterGuard, Queue};
 use super::stage::{Plan, Stage};
 use super::{Engine, Result};
@@ -147,9 +147,11 @@ impl Engine {
         let requests = decode_redo(&part.push).map_err(broken)?;
         part.operations.iter().for_each(|operation| target.apply_recovered(operation));
         let compression = target.state().settings.compression;
+        // It was accepted before, with the gateway's marks if it had any.
+        let limits = PushLimits { may_mark: true, ..self.push_limits() };
         let mut prepared = Vec::new();
         for request in requests {
-            prepared.push(prepare(request, &target.filters(), compression, self.push_limits())?);
+            prepared.push(prepare(request, &target.filters(), compression, limits)?);
         }
         let operations = part.operations.clone();
         target.run(now, move |stage| {

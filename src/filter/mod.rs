@@ -30,6 +30,7 @@ pub use explain::{Actual, Verdict, Why};
 pub use tree::{Condition, Literal, NumberLiteral, Order, Test, Tree};
 
 use crate::record::AttributesRef;
+pub(crate) use program::FilterBank;
 use program::Program;
 
 /// The longest filter text, in Unicode code points, outer spaces included.

@@ -1,10 +1,11 @@
 //! The compiled filter: a flat list of conditions, each with the step to go to when it holds and when it does not.
 //!
 //! `AND`, `OR` and `NOT` are in the jumps alone, so evaluating is a walk forward along conditions that never comes back, never
-//! allocates and stops as soon as the answer is known.
+//! allocates and stops as soon as the answer is known. A [`FilterBank`] looks up each key once for all of its programs.
 
 use crate::record::{AttributesRef, Decimal, RawValue};
 
+use super::Filter;
 use super::tree::{Condition, Literal, NumberLiteral, Order, Test, Tree};
 
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub(super) struct Program {
 #[derive(Debug, Clone)]
 struct Step {
     key: Box<[u8]>,
+    /// The key's place among those of a bank.
+    slot: usize,
     check: Check,
     then: Target,
     otherwise: Target,
@@ -49,13 +52,17 @@ impl Program {
     }
 
     pub(super) fn matches(&self, attributes: AttributesRef<'_>) -> bool {
+        self.run(|step| attributes.find(&step.key))
+    }
+
+    fn run<'a>(&self, value_of: impl Fn(&Step) -> Option<RawValue<'a>>) -> bool {
         let mut target = self.start;
         loop {
             let step = match target {
                 Target::Done(answer) => return answer,
                 Target::Step(index) => &self.steps[index],
             };
-            let holds = attributes.find(&step.key).is_some_and(|value| step.check.holds(value));
+            let holds = value_of(step).is_some_and(|value| step.check.holds(value));
             target = if holds { step.then } else { step.otherwise };
         }
     }
@@ -83,8 +90,42 @@ impl Program {
             Test::HasPrefix(text) => Check::Prefix(text.as_bytes().into()),
             Test::HasSuffix(text) => Check::Suffix(text.as_bytes().into()),
         };
-        self.steps.push(Step { key: condition.key.as_bytes().into(), check, then, otherwise });
+        self.steps.push(Step { key: condition.key.as_bytes().into(), slot: 0, check, then, otherwise });
         Target::Step(self.steps.len() - 1)
+    }
+}
+
+/// Filters that judge the same messages: an attribute is looked up once, however many of them name it.
+#[derive(Debug, Default)]
+pub struct FilterBank {
+    /// All keys that the programs name, ascending.
+    keys: Vec<Box<[u8]>>,
+    programs: Vec<Program>,
+}
+
+impl FilterBank {
+    /// A bank of filters, in their order; `None` takes nothing.
+    pub fn new<'f>(filters: impl IntoIterator<Item = Option<&'f Filter>>) -> Self {
+        let nothing = Program { steps: Vec::new(), start: Target::Done(false) };
+        let mut programs: Vec<Program> =
+            filters.into_iter().map(|filter| filter.map_or_else(|| nothing.clone(), |filter| filter.program.clone())).collect();
+        let mut keys: Vec<_> = programs.iter().flat_map(|program| &program.steps).map(|step| step.key.clone()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for step in programs.iter_mut().flat_map(|program| &mut program.steps) {
+            step.slot = keys.partition_point(|key| *key < step.key);
+        }
+        Self { keys, programs }
+    }
+
+    /// Calls `taken` with the number of each filter that takes a message with these attributes. `found` is memory to work in.
+    pub fn judge<'a>(&self, attributes: AttributesRef<'a>, found: &mut Vec<Option<RawValue<'a>>>, mut taken: impl FnMut(usize)) {
+        attributes.find_all(&self.keys, found);
+        for (number, program) in self.programs.iter().enumerate() {
+            if program.run(|step| found.get(step.slot).copied().flatten()) {
+                taken(number);
+            }
+        }
     }
 }
 

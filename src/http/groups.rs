@@ -13,7 +13,7 @@ use crate::record::check_name;
 
 use super::body::Raw;
 use super::error::{ApiError, Result};
-use super::params::Names;
+use super::params::{Names, Params};
 use super::{Gateway, json, time};
 
 #[derive(Deserialize)]
@@ -123,13 +123,15 @@ pub(super) async fn update(
 pub(super) async fn delete(
     State(gateway): State<Arc<Gateway>>,
     Names((queue, group)): Names<(String, String)>,
+    params: Params,
 ) -> Result<Response> {
+    let version = params.number("version")?;
     let (name, of) = (group.clone(), queue.clone());
     let removed = gateway
         .call(move |engine| {
             // Looked up first: deleting what is not there is an error here.
             engine.group(&of, &name)?;
-            engine.delete_group(&name, Some(&of), Now::read())
+            engine.delete_group(&name, Some(&of), version, Now::read())
         })
         .await?;
     Ok(json::ok(&json!({
@@ -138,27 +140,48 @@ pub(super) async fn delete(
 }
 
 /// `POST .../enable`
-pub(super) async fn enable(State(gateway): State<Arc<Gateway>>, names: Names<(String, String)>) -> Result<Response> {
-    switch(&gateway, names, GroupPatch { is_enabled: Some(true), ..GroupPatch::default() }).await
+pub(super) async fn enable(
+    State(gateway): State<Arc<Gateway>>,
+    names: Names<(String, String)>,
+    params: Params,
+) -> Result<Response> {
+    switch(&gateway, names, &params, GroupPatch { is_enabled: Some(true), ..GroupPatch::default() }).await
 }
 
 /// `POST .../disable`
-pub(super) async fn disable(State(gateway): State<Arc<Gateway>>, names: Names<(String, String)>) -> Result<Response> {
-    switch(&gateway, names, GroupPatch { is_enabled: Some(false), ..GroupPatch::default() }).await
+pub(super) async fn disable(
+    State(gateway): State<Arc<Gateway>>,
+    names: Names<(String, String)>,
+    params: Params,
+) -> Result<Response> {
+    switch(&gateway, names, &params, GroupPatch { is_enabled: Some(false), ..GroupPatch::default() }).await
 }
 
 /// `POST .../pause`
-pub(super) async fn pause(State(gateway): State<Arc<Gateway>>, names: Names<(String, String)>) -> Result<Response> {
-    switch(&gateway, names, GroupPatch { is_paused: Some(true), ..GroupPatch::default() }).await
+pub(super) async fn pause(
+    State(gateway): State<Arc<Gateway>>,
+    names: Names<(String, String)>,
+    params: Params,
+) -> Result<Response> {
+    switch(&gateway, names, &params, GroupPatch { is_paused: Some(true), ..GroupPatch::default() }).await
 }
 
 /// `POST .../resume`
-pub(super) async fn resume(State(gateway): State<Arc<Gateway>>, names: Names<(String, String)>) -> Result<Response> {
-    switch(&gateway, names, GroupPatch { is_paused: Some(false), ..GroupPatch::default() }).await
+pub(super) async fn resume(
+    State(gateway): State<Arc<Gateway>>,
+    names: Names<(String, String)>,
+    params: Params,
+) -> Result<Response> {
+    switch(&gateway, names, &params, GroupPatch { is_paused: Some(false), ..GroupPatch::default() }).await
 }
 
-async fn switch(gateway: &Arc<Gateway>, Names((queue, group)): Names<(String, String)>, patch: GroupPatch) -> Result<Response> {
-    apply(gateway, queue, group, patch).await
+async fn switch(
+    gateway: &Arc<Gateway>,
+    Names((queue, group)): Names<(String, String)>,
+    params: &Params,
+    patch: GroupPatch,
+) -> Result<Response> {
+    apply(gateway, queue, group, GroupPatch { expected_version: params.number("version")?, ..patch }).await
 }
 
 async fn apply(gateway: &Arc<Gateway>, queue: String, group: String, patch: GroupPatch) -> Result<Response> {

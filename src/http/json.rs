@@ -10,12 +10,9 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::record::{Attributes, ValueRef};
+use crate::record::{AttributeError, Attributes, RESERVED_KEY_PREFIX, ValueRef};
 
 use super::error::{ApiError, Result};
-
-/// Attributes whose keys begin so belong to the gateway: clients neither set nor see them.
-pub(super) const RESERVED_PREFIX: &str = "fanlog.";
 
 /// Marks a payload that is not JSON and travels in base64.
 pub(super) const BASE64_MARKER: &str = "base64";
@@ -119,14 +116,14 @@ pub(super) struct Visible<'a>(pub(super) &'a Attributes);
 impl Visible<'_> {
     /// Whether there are none to see.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty() || self.0.iter().all(|(key, _)| key.starts_with(RESERVED_PREFIX))
+        self.0.is_empty() || self.0.iter().all(|(key, _)| key.starts_with(RESERVED_KEY_PREFIX))
     }
 }
 
 impl Serialize for Visible<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for (key, value) in self.0.iter().filter(|(key, _)| !key.starts_with(RESERVED_PREFIX)) {
+        for (key, value) in self.0.iter().filter(|(key, _)| !key.starts_with(RESERVED_KEY_PREFIX)) {
             match value {
                 ValueRef::String(text) => map.serialize_entry(key, text)?,
                 // Raw, so that no digit passes through a float.
@@ -147,8 +144,8 @@ pub(super) fn attributes(raw: &RawValue) -> Result<Attributes> {
         return Ok(Attributes::default());
     }
     let attributes = Attributes::from_json(raw.get()).map_err(|error| bad(error.to_string()))?;
-    if let Some((key, _)) = attributes.iter().find(|(key, _)| key.starts_with(RESERVED_PREFIX)) {
-        return Err(bad(format!("attribute key {key} is reserved")));
+    if let Some(key) = attributes.view().reserved_key() {
+        return Err(bad(AttributeError::Reserved { key: key.to_owned() }.to_string()));
     }
     Ok(attributes)
 }

@@ -135,7 +135,7 @@ impl Gateway {
             lags: Lags::default(),
             started: Instant::now(),
             draining: watch::Sender::new(false),
-            engine,
+            engine: engine.with_marks(),
             options,
         })
     }

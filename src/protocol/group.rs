@@ -106,5 +106,7 @@ wire_type!(
         queue: Option<String>,
         /// The group.
         group: String,
+        /// Only if this is still its version in that queue.
+        expected_version: Option<u64>,
     }
 );

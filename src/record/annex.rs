@@ -35,16 +35,17 @@ impl Matches {
     /// What the group takes of `count` messages, given an answer for each.
     pub fn collect(count: u32, mut takes: impl FnMut(u32) -> bool) -> Self {
         let mut bits = vec![0u8; (count as usize).div_ceil(8)];
-        let mut taken = 0;
-        for index in 0..count {
-            if takes(index) {
-                bits[index as usize / 8] |= 1 << (index % 8);
-                taken += 1;
-            }
+        for index in (0..count).filter(|&index| takes(index)) {
+            bits[index as usize / 8] |= 1 << (index % 8);
         }
-        match taken {
+        Self::from_bits(bits, count)
+    }
+
+    /// What the group takes of `count` messages, given a bit for each as in [`Matches::Some`] and no bit behind them.
+    pub fn from_bits(bits: Vec<u8>, count: u32) -> Self {
+        match bits.iter().map(|byte| byte.count_ones()).sum() {
             0 => Self::None,
-            _ if taken == count => Self::All,
+            taken if taken == count => Self::All,
             _ => Self::Some(bits),
         }
     }

@@ -24,6 +24,9 @@ pub const ATTRIBUTES_MAX: usize = 64;
 /// The longest key, in bytes of UTF-8.
 pub const KEY_BYTES_MAX: usize = 255;
 
+/// Keys that begin with this are for marks of the server's own: clients read them and cannot set them.
+pub const RESERVED_KEY_PREFIX: &str = "fanlog.";
+
 /// The longest string value, in bytes of UTF-8.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 

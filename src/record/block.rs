@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter};
 
-use crate::codec::{Put, Reader, UnexpectedEnd};
+use crate::codec::{ByteCount, Put, Reader, UnexpectedEnd};
 use crate::model::{Compression, PackedBatch};
 
 use super::{AttributeError, Attributes, Message};
@@ -87,29 +87,22 @@ impl BatchBuilder {
 
     /// Appends a message.
     pub fn push(&mut self, message: &Message) {
-        let id = message.transaction_id.as_deref();
-        if message.attributes.is_empty() {
-            self.push_parts(id.map(str::as_bytes), None, &message.payload);
-        } else {
-            let mut attributes = Vec::with_capacity(message.attributes.size() + 16);
-            message.attributes.encode(&mut attributes);
-            self.push_parts(id.map(str::as_bytes), Some(&attributes), &message.payload);
-        }
+        let (id, attributes) = encoded_parts(message);
+        self.push_parts(id, attributes, &message.payload);
+    }
+
+    /// Uncompressed bytes that a message takes in a block.
+    pub fn bytes_of(message: &Message) -> usize {
+        let (id, attributes) = encoded_parts(message);
+        let mut index = ByteCount::default();
+        put_entry(&mut index, id, attributes, message.payload.len());
+        index.0 + message.payload.len()
     }
 
     /// Appends a message whose parts are encoded already.
     pub fn push_parts(&mut self, transaction_id: Option<&[u8]>, attributes: Option<&[u8]>, body: &[u8]) {
         self.count += 1;
-        self.index.put_varint(body.len() as u64);
-        let flags =
-            if transaction_id.is_some() { HAS_TRANSACTION_ID } else { 0 } | if attributes.is_some() { HAS_ATTRIBUTES } else { 0 };
-        self.index.put_u8(flags);
-        if let Some(id) = transaction_id {
-            self.index.put_sized(id);
-        }
-        if let Some(attributes) = attributes {
-            self.index.put_sized(attributes);
-        }
+        put_entry(&mut self.index, transaction_id, attributes, body.len());
         self.bodies.extend_from_slice(body);
     }
 
@@ -133,6 +126,26 @@ impl BatchBuilder {
         let index_length = self.index.len() as u32;
         self.index.extend_from_slice(&self.bodies);
         pack(self.index, self.count, index_length, compression)
+    }
+}
+
+/// The transaction id and the attributes of a message, as an index has them.
+fn encoded_parts(message: &Message) -> (Option<&[u8]>, Option<&[u8]>) {
+    let attributes = Some(message.attributes.as_bytes()).filter(|attributes| !attributes.is_empty());
+    (message.transaction_id.as_deref().map(str::as_bytes), attributes)
+}
+
+/// Appends an entry of a message index.
+fn put_entry(index: &mut impl Put, transaction_id: Option<&[u8]>, attributes: Option<&[u8]>, body_length: usize) {
+    index.put_varint(body_length as u64);
+    let flags =
+        if transaction_id.is_some() { HAS_TRANSACTION_ID } else { 0 } | if attributes.is_some() { HAS_ATTRIBUTES } else { 0 };
+    index.put_u8(flags);
+    if let Some(id) = transaction_id {
+        index.put_sized(id);
+    }
+    if let Some(attributes) = attributes {
+        index.put_sized(attributes);
     }
 }
 
@@ -357,6 +370,23 @@ mod tests {
             for (entry, message) in entries.iter().zip(messages()) {
                 assert_eq!(entry.transaction_id, message.transaction_id.as_deref());
                 assert_eq!(block[entry.body_start..entry.body_start + entry.body_length], message.payload);
+            }
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_message_are_what_a_block_grows_by() {
+        let mut builder = BatchBuilder::new();
+        for size in [0, 1, 127, 128, 20_000] {
+            for (id, value) in [(None, None), (Some(1), None), (None, Some(0)), (Some(200), Some(300))] {
+                let mut message = Message::new(vec![b'x'; size]);
+                message.transaction_id = id.map(|length| "i".repeat(length));
+                if let Some(length) = value {
+                    message.attributes.insert("k", "v".repeat(length)).unwrap();
+                }
+                let before = builder.len();
+                builder.push(&message);
+                assert_eq!(builder.len() - before, BatchBuilder::bytes_of(&message));
             }
         }
     }

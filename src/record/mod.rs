@@ -15,7 +15,8 @@ mod stored;
 pub use annex::{Annex, Matches, ProducerMark};
 pub(crate) use attributes::RawValue;
 pub use attributes::{
-    ATTRIBUTES_MAX, AttributeError, Attributes, AttributesRef, KEY_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueRef,
+    ATTRIBUTES_MAX, AttributeError, Attributes, AttributesRef, KEY_BYTES_MAX, RESERVED_KEY_PREFIX, VALUE_BYTES_MAX, Value,
+    ValueRef,
 };
 pub use block::{
     BLOCK_BYTES_MAX, BatchBuilder, BlockError, CODEC_PLAIN, CODEC_ZSTD, IndexEntry, IndexWalk, TRANSACTION_ID_BYTES_MAX,

@@ -135,6 +135,22 @@ fn filters_are_checked_from_end_to_end() {
 }
 
 #[test]
+fn a_backlog_is_drained_by_a_choosy_group_too() {
+    let arguments = ["bench", "fanout", "--count", "30000", "--size", "64", "--groups", "2", "--serve", "-o", "json"];
+    for way in [&[][..], &["--raw"], &["--pack"]] {
+        let filters = ["--filter", "", "--filter", ":bucket = \"0042\""];
+        let report = report_of(&fanlog(&arguments).args(filters).args(way).output().unwrap());
+        // Four connections push 7,500 messages each, of which one is in bucket 42.
+        assert_eq!(report["messages"], 30_004);
+        let drains = report["drains"].as_array().unwrap();
+        let messages: Vec<_> = drains.iter().map(|drain| drain["messages"].as_u64().unwrap()).collect();
+        assert_eq!(messages, [30_000, 4]);
+        assert!(drains.iter().all(|drain| drain["seconds"].as_f64().unwrap() > 0.0), "{drains:?}");
+        assert_eq!(report["checks"]["ok"], true);
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_the_users_mistake() {
     for line in ["push --size 10", "pop --duration 1s", "push --durability always", "push --filter ((", "nothing"] {
         let arguments: Vec<&str> = ["bench"].into_iter().chain(line.split(' ')).collect();

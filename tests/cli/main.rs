@@ -339,3 +339,80 @@ fn a_directory_is_verified_and_inspected_with_and_without_its_server() {
     let none = fanlog().args(["verify", "/nowhere/at/all"]).output().unwrap();
     assert_eq!(code(&none), 1, "{}", stderr(&none));
 }
+
+#[test]
+fn groups_with_filters_are_made_changed_switched_and_deleted() {
+    let server = Server::start();
+    server.json(&["push", "q", "old", "-a", "region=us"]);
+    let made = server.run(&["group", "create", "q", "us", "--filter", ":region = \"us\"", "--from", "beginning", "-o", "json"]);
+    assert!(stderr(&made).starts_with("messages stored before now are judged by this filter"), "{}", stderr(&made));
+    let made = json(&made);
+    assert_eq!((made["judges_earlier"].as_bool(), made["version"].as_u64()), (Some(true), Some(1)));
+    let late = server.run(&["group", "create", "q", "late", "--filter", ":region", "-o", "json"]);
+    assert_eq!((stderr(&late).as_str(), json(&late)["judges_earlier"].as_bool()), ("", Some(false)));
+
+    let change = |arguments: &[&str]| server.run(&[&["group"][..], arguments, &["-o", "json"]].concat());
+    let bad = change(&["update", "q", "us", "--filter", ":region == 1"]);
+    assert!(code(&bad) == 1 && stderr(&bad).contains("at character 8"), "{}", stderr(&bad));
+    let updated = json(&change(&["update", "q", "us", "--filter", ":region = \"eu\"", "--if-version", "1"]));
+    assert_eq!((updated["filter"].as_str(), updated["version"].as_u64()), (Some(":region = \"eu\""), Some(2)));
+    for stale in [
+        &["update", "q", "us", "--filter", "", "--if-version", "1"][..],
+        &["disable", "q", "us", "--if-version", "1"],
+        &["pause", "q", "us", "--if-version", "1"],
+        &["delete", "q", "us", "--if-version", "1"],
+    ] {
+        let output = change(stale);
+        assert_eq!(code(&output), 1, "{stale:?}");
+        assert!(stderr(&output).contains("group \"us\" has version 2, not 1"), "{}", stderr(&output));
+    }
+    assert_eq!(json(&change(&["disable", "q", "us", "--if-version", "2"]))["state"], "inactive");
+    let inactive = server.run(&["pop", "q", "--group", "us"]);
+    assert!(code(&inactive) == 1 && stderr(&inactive).contains("is inactive"), "{}", stderr(&inactive));
+    assert_eq!(json(&change(&["enable", "q", "us"]))["state"], "active");
+    assert_eq!(server.json(&["pop", "q", "--group", "us", "-o", "json"])[0]["payload"], "old");
+    json(&change(&["delete", "q", "us", "--if-version", "4"]));
+    assert_eq!(code(&change(&["show", "q", "us"])), 1);
+}
+
+#[test]
+fn the_primary_group_is_switched_off_only_and_drops_are_named() {
+    let server = Server::start();
+    server.json(&["queue", "create", "q"]);
+    server.json(&["group", "create", "q", "us", "--filter", ":region = \"us\""]);
+    for refused in [&["update", "q", "__QUEUE_MODE__", "--filter", ":a"][..], &["delete", "q", "__QUEUE_MODE__"]] {
+        let output = server.run(&[&["group"], refused].concat());
+        assert_eq!(code(&output), 1, "{refused:?}");
+        assert!(stderr(&output).contains("the primary group cannot"), "{}", stderr(&output));
+    }
+    assert_eq!(server.json(&["group", "disable", "q", "__QUEUE_MODE__"])["state"], "inactive");
+    let rows = server.json(&["push", "q", "one", "two", "-a", "region=eu", "-a", "n:=1.50"]);
+    assert_eq!(
+        (&rows[0]["result"], &rows[1]["result"], &rows[1]["offset"]),
+        (&"dropped".into(), &"dropped".into(), &Value::Null)
+    );
+    let objects: String = ["us", "eu", "us", "eu"]
+        .iter()
+        .map(|region| format!("{{\"payload\":1,\"attributes\":{{\"region\":\"{region}\"}}}}\n"))
+        .collect();
+    let summary = json(&server.run_with_input(&["push", "q", "--ndjson", "-"], objects.as_bytes()));
+    assert_eq!((summary["stored"].as_u64(), summary["dropped"].as_u64()), (Some(2), Some(2)));
+    assert_eq!(summary["first_dropped"], serde_json::json!([1, 3]));
+    assert_eq!(server.json(&["queue", "show", "q"])["stats"]["messages_dropped"], 4);
+    let reserved = server.run(&["push", "q", "m", "-a", "fanlog.producer=me"]);
+    assert!(code(&reserved) == 1 && stderr(&reserved).contains("is reserved"), "{}", stderr(&reserved));
+}
+
+#[test]
+fn an_explanation_says_which_condition_decides_for_a_stored_message() {
+    let server = Server::start();
+    server.json(&["push", "q", "m", "-a", "region=us", "-a", "size:=5", "--partition", "p"]);
+    let filter = ":region = \"us\" AND :size > 5";
+    let explained = server.json(&["filter", "explain", filter, "--queue", "q", "--partition", "p", "--offset", "0"]);
+    let text = explained.to_string();
+    assert!(text.contains(":size > 5") && text.contains("false"), "{text}");
+    let lines = "{\"filter\":\":a\",\"attributes\":{\"a\":1}}\n{\"filter\":\"a\",\"attributes\":{}}\n";
+    let tried = server.run_with_input(&["filter", "test", "--ndjson", "-"], lines.as_bytes());
+    let tried = String::from_utf8(tried.stdout).unwrap();
+    assert!(tried.starts_with("{\"result\":\"match\"}\n{\"result\":\"invalid\",\"error\":"), "{tried}");
+}

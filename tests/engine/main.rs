@@ -2,6 +2,7 @@
 
 mod basics;
 mod delays;
+mod filtering;
 mod model;
 mod over_queues;
 #[path = "../proof/mod.rs"]

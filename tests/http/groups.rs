@@ -40,6 +40,33 @@ fn a_declared_group_is_made_shown_changed_and_deleted() {
 }
 
 #[test]
+fn an_earlier_start_says_who_judges_and_every_change_may_name_its_version() {
+    let server = Server::start();
+    let mut client = server.client();
+    let queue = unique("earlier");
+    push(&mut client, &queue, &[json!("old")]);
+    let groups = format!("/api/v1/queues/{queue}/groups");
+    let declaration = json!({ "name": "g", "filter": "NOT :a", "start": "beginning" });
+    assert_eq!(client.post(&groups, &declaration).expect(201)["judgesEarlier"], true);
+    let late = json!({ "name": "late", "filter": "NOT :a" });
+    assert_eq!(client.post(&groups, &late).expect(201)["judgesEarlier"], false);
+    let change = json!({ "filter": ":a", "version": 1 }).to_string();
+    assert_eq!(client.send("PATCH", &format!("{groups}/g"), Some(change.as_bytes())).expect(200)["version"], 2);
+    assert_eq!(pop(&mut client, &queue, "g", 10).len(), 1);
+    for verb in ["enable", "disable", "pause", "resume"] {
+        let stale = client.post(&format!("{groups}/g/{verb}?version=1"), &Value::Null).expect(409);
+        assert_eq!(stale["code"], "version_conflict", "{verb}");
+    }
+    assert_eq!(client.delete(&format!("{groups}/g?version=1")).expect(409)["code"], "version_conflict");
+    assert_eq!(client.post(&format!("{groups}/g/disable?version=2"), &Value::Null).expect(200)["version"], 3);
+    assert_eq!(client.delete(&format!("{groups}/g?version=3")).expect(200)["success"], true);
+    let primary = format!("{groups}/__QUEUE_MODE__");
+    let filter = json!({ "filter": ":a" }).to_string();
+    assert_eq!(client.send("PATCH", &primary, Some(filter.as_bytes())).expect(409)["code"], "primary_group");
+    assert_eq!(client.post(&format!("{primary}/disable"), &Value::Null).expect(200)["state"], "inactive");
+}
+
+#[test]
 fn a_bad_filter_is_refused_with_its_place_and_changes_nothing() {
     let server = Server::start();
     let mut client = server.client();

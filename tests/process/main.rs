@@ -2,6 +2,7 @@
 //!
 //! Linux only, since it reads `/proc`. `FANLOG_BIN` names another binary than the one that was built for this run.
 
+mod decisions;
 mod directory;
 mod disk_full;
 mod hostile;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fanlog::model::{
-    AckItem, AckRequest, AckTarget, AckVerb, DeadLetterQuery, ErrorCode, GroupDeclaration, GroupPatch, GroupState, PopRequest,
-    SeekRequest, SeekTarget, SettingsPatch, Start, TraceEvent, TransactionRequest,
+    AckItem, AckRequest, AckTarget, AckVerb, Compression, DeadLetterQuery, ErrorCode, GroupDeclaration, GroupPatch, GroupState,
+    PRIMARY_GROUP, PopRequest, PushItem, PushRequest, PushResult, PushResults, SeekRequest, SeekTarget, SettingsPatch, Start,
+    TraceEvent, TransactionRequest,
 };
 use fanlog::protocol::PartitionSelector;
-use fanlog::record::Attributes;
+use fanlog::record::{Attributes, BatchBuilder, Message};
 
 use crate::harness::{Running, completed, push_of};
 
@@ -93,6 +94,61 @@ async fn groups_are_declared_changed_moved_and_deleted() {
     assert!(client.lagging_groups(Some("q"), Duration::from_secs(3600)).await.unwrap().is_empty());
     assert_eq!(client.delete_group(Some("q"), "reader").await.unwrap().queues, 1);
     assert_eq!(client.group("q", Some("reader")).await.unwrap_err().code(), Some(ErrorCode::UnknownGroup));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filtered_groups_say_what_they_judge_and_what_was_dropped() {
+    let server = Running::start().await;
+    let client = server.client().await;
+    client.push(&push_of("q", "p", ["stored before"])).await.unwrap();
+    let declaration = GroupDeclaration { filter: "NOT :a".into(), start: Some(Start::Beginning), ..GroupDeclaration::default() };
+    let group = client.declare_group("q", "g", declaration).await.unwrap();
+    assert!(group.judges_earlier);
+    let filter = GroupPatch { filter: Some(":a".into()), ..GroupPatch::default() };
+    client.update_group("q", Some("g"), filter.clone()).await.unwrap();
+    for name in [None, Some(PRIMARY_GROUP)] {
+        let refused = client.update_group("q", name, filter.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::PrimaryGroup));
+    }
+    let refused = client.delete_group(Some("q"), PRIMARY_GROUP).await.unwrap_err();
+    assert_eq!(refused.code(), Some(ErrorCode::PrimaryGroup));
+    let off = GroupPatch { is_enabled: Some(false), ..GroupPatch::default() };
+    assert_eq!(client.update_group("q", None, off).await.unwrap().state, GroupState::Inactive);
+    let with = |json: &str| Message { attributes: Attributes::from_json(json).unwrap(), ..Message::new(json.to_owned()) };
+    let items = PushItem::Messages(vec![with("{}"), with(r#"{"a":1}"#), with("{}")]);
+    let reply = client.push(&PushRequest { items, ..push_of("q", "p", [""; 0]) }).await.unwrap();
+    use PushResult::{Dropped, Stored};
+    assert_eq!(reply.results, PushResults::Each(vec![Dropped, Stored(1), Dropped]));
+    assert_eq!(client.queue("q").await.unwrap().stats.messages_dropped, 2);
+    let popped = client.pop(&PopRequest::any("q", 10).group("g"), Duration::ZERO).await.unwrap();
+    let batches = popped.claims.into_iter().flat_map(|claim| claim.batches).collect();
+    let offsets: Vec<_> = fanlog::client::messages_of(batches).unwrap().iter().map(|message| message.offset).collect();
+    assert_eq!(offsets, [0, 1], "the first message is judged by the first filter, the second by the one that held");
+    let stale = client.delete_group_at("q", "g", 1).await.unwrap_err();
+    assert_eq!(stale.code(), Some(ErrorCode::VersionConflict));
+    assert_eq!(client.delete_group_at("q", "g", 2).await.unwrap().queues, 1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_of_the_server_cannot_be_set_over_a_connection() {
+    let server = Running::start().await;
+    let client = server.client().await;
+    let mut attributes = Attributes::new();
+    attributes.insert("fanlog.encrypted", "aes-256-gcm").unwrap();
+    let message = Message { attributes, ..Message::new("forged") };
+    let mut builder = BatchBuilder::new();
+    builder.push(&message);
+    for items in [PushItem::Messages(vec![message]), PushItem::Packed(builder.finish(Compression::None))] {
+        let request = PushRequest { items, ..push_of("q", "p", [""; 0]) };
+        let refused = client.push(&request).await.unwrap_err();
+        assert_eq!(refused.code(), Some(ErrorCode::BadAttribute), "{refused}");
+        assert!(refused.to_string().contains("\"fanlog.encrypted\" is reserved"), "{refused}");
+        let transaction = TransactionRequest { pushes: vec![request], ..TransactionRequest::default() };
+        assert_eq!(client.transact(&transaction).await.unwrap_err().code(), Some(ErrorCode::BadAttribute));
+    }
+    assert_eq!(client.queue("q").await.unwrap().stats.messages, 0);
     server.stop().await;
 }
 

@@ -153,7 +153,10 @@ pub fn requests() -> Vec<(&'static str, Request)> {
         ("group get", Request::GroupGet(GroupGet { queue: queue(), group: group() })),
         ("group list", Request::GroupList(GroupList { queue: None, group: group(), lag_min_s: Some(3600) })),
         ("group update", Request::GroupUpdate(GroupUpdate { queue: queue(), group: None, patch: group_patch })),
-        ("group delete", Request::GroupDelete(GroupDelete { queue: None, group: text("billing") })),
+        (
+            "group delete",
+            Request::GroupDelete(GroupDelete { queue: some("orders"), group: text("billing"), expected_version: Some(7) }),
+        ),
         ("progress", Request::Progress(Progress { queue: queue(), group: group(), after: None, limit: 100 })),
         ("seek to the beginning", seek(SeekTarget::Beginning)),
         ("seek to the end", seek(SeekTarget::End)),

@@ -1,7 +1,8 @@
 //! Proof that what came out is what went in: every message once, in order, unchanged, where it belongs.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -251,12 +252,28 @@ pub struct GroupWatch {
     pub received: AtomicU64,
     /// Messages that must come; more than will ever be while that is not known.
     pub expected: AtomicU64,
+    /// When the last of them came.
+    pub completed_at: OnceLock<Instant>,
 }
 
 impl GroupWatch {
     /// A group of which nothing has come.
     pub fn new(name: String, ledger: Ledger, expected: u64) -> Self {
-        Self { name, ledger: Mutex::new(ledger), received: AtomicU64::new(0), expected: AtomicU64::new(expected) }
+        Self {
+            name,
+            ledger: Mutex::new(ledger),
+            received: AtomicU64::new(0),
+            expected: AtomicU64::new(expected),
+            completed_at: OnceLock::new(),
+        }
+    }
+
+    /// Takes note of messages that came.
+    pub fn receive(&self, count: u64, now: Instant) {
+        self.received.fetch_add(count, Relaxed);
+        if self.is_complete() {
+            self.completed_at.get_or_init(|| now);
+        }
     }
 
     /// Whether all has come.

@@ -168,7 +168,7 @@ impl Consumer {
                 })?;
             }
         }
-        self.group.received.fetch_add(ours, Relaxed);
+        self.group.receive(ours, now);
         if is_measured {
             tally.messages += ours;
             tally.bytes += ours * self.plan.size as u64;

@@ -21,7 +21,7 @@ use super::plan::Plan;
 use super::process::{self, Sample};
 use super::pusher::{PushPlan, Pusher};
 use super::reader::Reader;
-use super::report::{Measured, Report, ZstdAlone};
+use super::report::{Drain, Measured, Report, ZstdAlone};
 use super::stock::{Stock, StockOptions};
 
 /// Time for threads to begin together.
@@ -145,7 +145,8 @@ impl Stage {
                     faults.lost += missing(&groups);
                 }
                 let measured = self.measured(tally, costs, faults, checked, &backlog, (before, after));
-                Ok(Measured { zstd: load.zstd, reading: Some((after, read)), ..measured })
+                let drains = self.drains(&groups, run.measure_from);
+                Ok(Measured { zstd: load.zstd, reading: Some((after, read)), drains, ..measured })
             }
             Kind::E2e => {
                 let groups = self.groups_to_read(&load.takes, None);
@@ -181,7 +182,18 @@ impl Stage {
         pushing: (QueueStats, QueueStats),
     ) -> Measured {
         let pushed = backlog.pushed.iter().map(|pushed| u64::from(pushed.count)).sum();
-        Measured { tally, costs, faults, checked, pushed, pushing, reading: None, push_latency: None, zstd: None }
+        Measured {
+            tally,
+            costs,
+            faults,
+            checked,
+            pushed,
+            pushing,
+            reading: None,
+            push_latency: None,
+            zstd: None,
+            drains: Vec::new(),
+        }
     }
 
     async fn stats(&self) -> Result<QueueStats> {
@@ -247,7 +259,7 @@ impl Stage {
         for connection in 0..plan.push_connections {
             let stock = Stock::new(u16::try_from(connection)?, options.clone())?;
             for (takes, (_, filter)) in takes.iter_mut().zip(&plan.filters) {
-                takes.push(stock.attributes().map(|attributes| filter.matches(attributes.view())).collect());
+                takes.push(stock.takes(filter));
             }
             ready.push((self.connect()?, stock));
         }
@@ -342,6 +354,16 @@ impl Stage {
             }
         }
         Crew::start(consumers, plan.threads, run)
+    }
+
+    /// How long each group took to read what is its own.
+    fn drains(&self, groups: &[Arc<GroupWatch>], from: Instant) -> Vec<Drain> {
+        let drain = |(index, group): (usize, &Arc<GroupWatch>)| Drain {
+            filter: self.plan.filter_of(index).map(|(text, _)| text.clone()).unwrap_or_default(),
+            messages: group.received.load(Relaxed),
+            seconds: group.completed_at.get().map(|at| at.saturating_duration_since(from).as_secs_f64()),
+        };
+        groups.iter().enumerate().map(drain).collect()
     }
 
     fn judge(&self, groups: &[Arc<GroupWatch>], backlog: &Backlog) -> (Faults, u64) {

@@ -101,7 +101,8 @@ pub struct BenchArguments {
     /// Groups that are there; pop reads the first, e2e and fanout all [default: fanout 16, pop and e2e 1, otherwise 0]
     #[arg(long, value_name = "N")]
     groups: Option<u32>,
-    /// A filter of the groups, which take turns if there are several: over :type, :region and :amount
+    /// A filter of the groups, which take turns if there are several: over :type, :region, :amount, :customer and :bucket, which
+    /// counts from 0000 to 9999, so that :bucket = "0042" takes one message in 10,000
     #[arg(long, value_name = "EXPR")]
     filter: Vec<String>,
     /// Give messages the attributes that filters look at even without a filter

@@ -10,6 +10,12 @@
 use bytes::Bytes;
 use fanlog::record::Attributes;
 
+/// The attribute `bucket` counts the messages of a connection in four digits, from 0000 to 9999 and again: a filter takes exactly one
+/// message in 10, 100, 1,000 or 10,000 by it.
+pub const BUCKETS: u32 = 10_000;
+const BUCKET_ENTRY: &[u8] = b"\x06bucket\x01\x04";
+const BUCKET_DIGITS: usize = 4;
+
 const PREFIX: &[u8] = b"{\"id\":\"";
 const STAMP_START: usize = PREFIX.len();
 const STAMP_END: usize = STAMP_START + 40;
@@ -117,7 +123,7 @@ fn hex(text: &[u8]) -> Option<u64> {
 pub struct Sample {
     /// The payload, with room for the stamp.
     pub payload: Bytes,
-    /// The same facts for filters: `type`, `region` and `amount`.
+    /// The same facts for filters: `type`, `region`, `amount` and `customer`; and `bucket`, still to be written.
     pub attributes: Attributes,
 }
 
@@ -186,12 +192,13 @@ impl Samples {
         let kind = self.random.pick(&TYPES);
         let region = self.random.pick(&REGIONS);
         let cents = self.random.below(100_000);
+        let customer = format!("c-{:07}", self.random.below(10_000_000));
         let mut text = Vec::with_capacity(self.size);
         text.extend_from_slice(PREFIX);
         text.resize(STAMP_END, b'0');
         text.push(b'"');
         match self.content {
-            Content::Json => self.fill_json(&mut text, kind, region, cents),
+            Content::Json => self.fill_json(&mut text, kind, region, cents, &customer),
             Content::Random => {
                 while text.len() < self.size {
                     text.extend_from_slice(&self.random.next().to_le_bytes());
@@ -199,10 +206,10 @@ impl Samples {
                 text.truncate(self.size);
             }
         }
-        Sample { payload: text.into(), attributes: attributes(kind, region, cents) }
+        Sample { payload: text.into(), attributes: attributes(kind, region, cents, &customer) }
     }
 
-    fn fill_json(&mut self, text: &mut Vec<u8>, kind: &str, region: &str, cents: u64) {
+    fn fill_json(&mut self, text: &mut Vec<u8>, kind: &str, region: &str, cents: u64, customer: &str) {
         const NOTE: &str = ",\"note\":\"";
         const END: &str = "\"}";
         let limit = self.size - NOTE.len() - END.len();
@@ -216,7 +223,7 @@ impl Samples {
         add(format!(",\"type\":\"{kind}\""));
         add(format!(",\"region\":\"{region}\""));
         add(format!(",\"amount\":{}.{:02}", cents / 100, cents % 100));
-        add(format!(",\"customer\":\"c-{:07}\"", self.random.below(10_000_000)));
+        add(format!(",\"customer\":\"{customer}\""));
         add(format!(
             ",\"created\":\"2026-01-{:02}T{:02}:{:02}:{:02}Z\"",
             1 + self.random.below(28),
@@ -243,12 +250,29 @@ impl Samples {
     }
 }
 
-fn attributes(kind: &str, region: &str, cents: u64) -> Attributes {
+/// Where the digits of the bucket stand in encoded attributes.
+pub fn bucket_position(attributes: &[u8]) -> Option<usize> {
+    let entry = attributes.windows(BUCKET_ENTRY.len()).position(|window| window == BUCKET_ENTRY)?;
+    Some(entry + BUCKET_ENTRY.len())
+}
+
+/// Writes the bucket of a message at its position.
+pub fn put_bucket(bytes: &mut [u8], position: usize, sequence: u32) {
+    let mut rest = sequence % BUCKETS;
+    for byte in bytes[position..position + BUCKET_DIGITS].iter_mut().rev() {
+        *byte = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
+fn attributes(kind: &str, region: &str, cents: u64, customer: &str) -> Attributes {
     let mut attributes = Attributes::new();
     // These keys and values are within every limit.
     let _ = attributes.insert("type", kind);
     let _ = attributes.insert("region", region);
     let _ = attributes.insert("amount", i64::try_from(cents / 100).unwrap_or(0));
+    let _ = attributes.insert("customer", customer);
+    let _ = attributes.insert("bucket", "0000");
     attributes
 }
 
@@ -313,6 +337,11 @@ mod tests {
         let of = |seed| Samples::new(seed, 300, Content::Json).sample();
         assert_eq!(of(1).payload, of(1).payload);
         assert_ne!(of(1).payload, of(2).payload);
-        assert_eq!(of(1).attributes.len(), 3);
+        assert_eq!(of(1).attributes.len(), 5);
+        let mut bytes = of(1).attributes.as_bytes().to_vec();
+        let position = bucket_position(&bytes).unwrap();
+        put_bucket(&mut bytes, position, 30_042);
+        let bucket = Attributes::decode(&bytes).unwrap().get("bucket").map(|value| value.as_str().to_owned());
+        assert_eq!(bucket.as_deref(), Some("0042"));
     }
 }

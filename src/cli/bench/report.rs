@@ -34,6 +34,7 @@ pub struct Measured {
     pub reading: Option<(QueueStats, QueueStats)>,
     pub push_latency: Option<Histogram<u64>>,
     pub zstd: Option<ZstdAlone>,
+    pub drains: Vec<Drain>,
 }
 
 /// The document.
@@ -66,6 +67,8 @@ pub struct Report {
     client_cpu_seconds: Option<f64>,
     disk: Disk,
     reading: Option<Reading>,
+    /// Where a backlog is read: each group on its own.
+    drains: Vec<Drain>,
     compression_ratio: Option<f64>,
     zstd_alone: Option<ZstdAlone>,
     pub checks: Checks,
@@ -115,6 +118,15 @@ struct Reading {
     syncs: u64,
 }
 
+/// How long a group took to read a backlog.
+#[derive(Debug, Serialize)]
+pub struct Drain {
+    pub filter: String,
+    pub messages: u64,
+    /// From the beginning to its last message, all groups reading at once; `None` if not all came.
+    pub seconds: Option<f64>,
+}
+
 /// What became of the messages.
 #[derive(Debug, Serialize)]
 pub struct Checks {
@@ -138,7 +150,7 @@ pub struct ZstdAlone {
 impl Report {
     /// Puts the document together.
     pub fn new(plan: &Plan, settings: &QueueSettings, pid: Option<u32>, measured: Measured) -> Self {
-        let Measured { tally, costs, faults, checked, pushed, pushing, reading, push_latency, zstd } = measured;
+        let Measured { tally, costs, faults, checked, pushed, pushing, reading, push_latency, zstd, drains } = measured;
         let seconds = tally.last.map_or(costs.elapsed, |last| last.saturating_duration_since(costs.measure_from)).as_secs_f64();
         let per_second = |number: u64| if seconds > 0.0 { rounded(number as f64 / seconds) } else { 0.0 };
         let is_reading = plan.reads_backlog();
@@ -178,6 +190,7 @@ impl Report {
             compression_ratio: ratio(payload_bytes, disk.bytes_written),
             disk,
             reading: reading.map(|(before, after)| Reading::new(&before, &after, tally.messages)),
+            drains,
             zstd_alone: zstd,
             checks: Checks { ok: faults.is_none(), checked, faults },
         }

@@ -3,11 +3,12 @@
 
 use anyhow::{Context, Result};
 use fanlog::codec::Reader;
+use fanlog::filter::Filter;
 use fanlog::model::{Compression, PushItem, PushRequest};
 use fanlog::protocol::{HEADER_BYTES, LENGTH_BYTES, encode_call};
-use fanlog::record::{Attributes, BatchBuilder, Message};
+use fanlog::record::{Attributes, AttributesRef, BatchBuilder, Message};
 
-use super::payload::{Content, Samples, Stamp, content_crc};
+use super::payload::{BUCKETS, Content, Samples, Stamp, bucket_position, content_crc, put_bucket};
 
 /// Samples that a connection has at least, unless they are too large.
 const SAMPLES_MIN: usize = 256;
@@ -52,7 +53,14 @@ pub struct Stock {
 #[derive(Debug)]
 struct PushFrame {
     bytes: Vec<u8>,
-    payload_starts: Vec<usize>,
+    places: Vec<Place>,
+}
+
+/// Where in a frame the parts of a message stand that are its own.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    payload: usize,
+    bucket: Option<usize>,
 }
 
 /// The name of a partition: always as long, so that it can be written into a frame.
@@ -87,9 +95,16 @@ impl Stock {
         Ok(stock)
     }
 
-    /// Attributes of each message, by place: that of a sequence number is its remainder by their count.
-    pub fn attributes(&self) -> impl Iterator<Item = &Attributes> {
-        self.slots.iter().map(|slot| &slot.message.attributes)
+    /// Whether a filter takes each message, by place: that of a sequence number is its remainder by their count.
+    pub fn takes(&self, filter: &Filter) -> Vec<bool> {
+        let buckets = if self.options.has_attributes { BUCKETS as usize } else { 1 };
+        (0..least_common_multiple(self.slots.len(), buckets))
+            .zip(0u32..)
+            .map(|(place, sequence)| {
+                let attributes = self.slots[place % self.slots.len()].attributes(sequence);
+                AttributesRef::parse(&attributes).is_ok_and(|attributes| filter.matches(attributes))
+            })
+            .collect()
     }
 
     /// Payloads of one push, as samples for compression.
@@ -101,7 +116,7 @@ impl Stock {
             payload.clear();
             payload.extend_from_slice(&slot.message.payload);
             Stamp { run: 0x5eed_5eed, connection: 0, sequence, sent_ns: 1_000_000_000 }.write(slot.content_crc, &mut payload);
-            push_to(&mut builder, &slot.message.attributes, &payload);
+            push_to(&mut builder, &slot.attributes(sequence), &payload);
         }
         builder
     }
@@ -114,7 +129,7 @@ impl Stock {
             return self.packed(correlation_id, partition, first, count, compression);
         }
         let mut frame = if count == self.options.batch {
-            std::mem::replace(&mut self.frames[start / count], PushFrame { bytes: Vec::new(), payload_starts: Vec::new() })
+            std::mem::replace(&mut self.frames[start / count], PushFrame { bytes: Vec::new(), places: Vec::new() })
         } else {
             self.push_frame(start, count)?
         };
@@ -122,9 +137,12 @@ impl Stock {
         let name = partition_name(partition);
         let name_start = LENGTH_BYTES + HEADER_BYTES + 4 + self.options.queue.len() + 4;
         frame.bytes[name_start..name_start + name.len()].copy_from_slice(name.as_bytes());
-        for ((slot, &at), index) in self.slots[start..].iter().zip(&frame.payload_starts).zip(0u32..) {
+        for ((slot, place), index) in self.slots[start..].iter().zip(&frame.places).zip(0u32..) {
             let stamp = Stamp { sequence: first.sequence.wrapping_add(index), ..first };
-            stamp.write(slot.content_crc, &mut frame.bytes[at..at + self.options.size]);
+            stamp.write(slot.content_crc, &mut frame.bytes[place.payload..place.payload + self.options.size]);
+            if let Some(position) = place.bucket {
+                put_bucket(&mut frame.bytes, position, stamp.sequence);
+            }
         }
         if count == self.options.batch {
             self.frames[start / count] = frame;
@@ -148,8 +166,9 @@ impl Stock {
         for (slot, index) in self.slots[start..start + count].iter().zip(0u32..) {
             payload.clear();
             payload.extend_from_slice(&slot.message.payload);
-            Stamp { sequence: first.sequence.wrapping_add(index), ..first }.write(slot.content_crc, &mut payload);
-            push_to(&mut builder, &slot.message.attributes, &payload);
+            let stamp = Stamp { sequence: first.sequence.wrapping_add(index), ..first };
+            stamp.write(slot.content_crc, &mut payload);
+            push_to(&mut builder, &slot.attributes(stamp.sequence), &payload);
         }
         let items = PushItem::Packed(builder.finish(compression));
         let request =
@@ -170,17 +189,35 @@ impl Stock {
             producer: None,
         };
         let bytes = Vec::from(encode_call(&request, 0).into_bytes());
-        let payload_starts = payload_starts(&bytes, count).context("a push that does not read as it was written")?;
-        Ok(PushFrame { bytes, payload_starts })
+        let places = places(&bytes, count).context("a push that does not read as it was written")?;
+        Ok(PushFrame { bytes, places })
     }
 }
 
-/// Where the payloads of a push begin in its frame.
-fn payload_starts(frame: &[u8], count: usize) -> Option<Vec<usize>> {
-    fn sized(reader: &mut Reader<'_>) -> Option<usize> {
+impl Slot {
+    /// The encoded attributes of the message when it has this sequence number.
+    fn attributes(&self, sequence: u32) -> Vec<u8> {
+        let mut bytes = self.message.attributes.as_bytes().to_vec();
+        if let Some(position) = bucket_position(&bytes) {
+            put_bucket(&mut bytes, position, sequence);
+        }
+        bytes
+    }
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut divisor, mut rest) = (a, b);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    a / divisor * b
+}
+
+/// Where the messages of a push stand in its frame.
+fn places(frame: &[u8], count: usize) -> Option<Vec<Place>> {
+    fn sized<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
         let length = reader.u32().ok()? as usize;
-        reader.bytes(length).ok()?;
-        Some(length)
+        reader.bytes(length).ok()
     }
     let mut reader = Reader::new(frame);
     reader.bytes(LENGTH_BYTES + HEADER_BYTES).ok()?;
@@ -188,23 +225,20 @@ fn payload_starts(frame: &[u8], count: usize) -> Option<Vec<usize>> {
     sized(&mut reader)?;
     // No producer, plain messages, their count; each without a transaction id.
     reader.bytes(2 + 4).ok()?;
-    let mut starts = Vec::with_capacity(count);
+    let mut places = Vec::with_capacity(count);
     for _ in 0..count {
         reader.u8().ok()?;
-        sized(&mut reader)?;
-        let length = sized(&mut reader)?;
-        starts.push(frame.len() - reader.remaining() - length);
+        let attributes = sized(&mut reader)?;
+        let attributes_end = frame.len() - reader.remaining();
+        let bucket = bucket_position(attributes).map(|position| attributes_end - attributes.len() + position);
+        let payload = sized(&mut reader)?;
+        places.push(Place { payload: frame.len() - reader.remaining() - payload.len(), bucket });
     }
-    (reader.remaining() == 0).then_some(starts)
+    (reader.remaining() == 0).then_some(places)
 }
 
-fn push_to(builder: &mut BatchBuilder, attributes: &Attributes, payload: &[u8]) {
-    if attributes.is_empty() {
-        return builder.push_parts(None, None, payload);
-    }
-    let mut encoded = Vec::new();
-    attributes.encode(&mut encoded);
-    builder.push_parts(None, Some(&encoded), payload);
+fn push_to(builder: &mut BatchBuilder, attributes: &[u8], payload: &[u8]) {
+    builder.push_parts(None, Some(attributes).filter(|attributes| !attributes.is_empty()), payload);
 }
 
 /// Writes the correlation id into a frame.
@@ -242,7 +276,9 @@ mod tests {
     #[test]
     fn a_frame_is_the_push_that_it_should_be() {
         let mut stock = Stock::new(5, options(None)).unwrap();
-        let slots = stock.attributes().count();
+        let slots = stock.slots.len();
+        let takes = stock.takes(&Filter::parse(":bucket = \"0004\"").unwrap());
+        assert_eq!((takes.len(), takes.iter().filter(|&&takes| takes).count()), (60_000, 6));
         for (first, count) in [(0u32, 3usize), (3, 3), (3 * slots as u32 + 6, 3), (9, 1)] {
             let stamp = Stamp { run: 1, connection: 5, sequence: first, sent_ns: 77 };
             let (correlation_id, request) = pushed(stock.frame(9, 1234, stamp, count).unwrap());
@@ -251,8 +287,10 @@ mod tests {
             assert_eq!(messages.len(), count);
             for (message, sequence) in messages.iter().zip(first..) {
                 assert_eq!(Stamp::read(&message.payload), Reading::Whole(Stamp { sequence, ..stamp }));
-                let expected = stock.attributes().nth(sequence as usize % slots);
-                assert_eq!(Some(&message.attributes), expected);
+                assert_eq!(message.attributes.as_bytes(), stock.slots[sequence as usize % slots].attributes(sequence));
+                let bucket = message.attributes.get("bucket").map(|bucket| bucket.as_str().to_owned());
+                assert_eq!(bucket, Some(format!("{:04}", sequence % BUCKETS)));
+                assert_eq!(takes[sequence as usize % takes.len()], sequence % BUCKETS == 4);
             }
         }
     }

@@ -7,14 +7,17 @@ use super::{Answer, Operation};
 const TAG: &str = "groups";
 
 const GROUP: &str = "queue:string name:string filter:string state:string enabled:boolean paused:boolean maxDeliveries:integer? \
-                     displayName:string version:integer primary:boolean declared:boolean createdAt:string";
+                     displayName:string version:integer primary:boolean declared:boolean createdAt:string \
+                     judgesEarlier:boolean";
+
+const VERSION: &[(&str, &str, &str)] = &[("version", "integer", "Only if this is still the group's version")];
 
 const SOUGHT: &str =
     "success:boolean consumerGroup:string queueName:string partitionsUpdated:integer preview:boolean partitions:array";
 
 pub(super) fn operations() -> Vec<Operation> {
     let seek = json!({ "timestamp": "2026-01-01T00:00:00Z", "preview": true });
-    let switch = |path, summary| Operation::new("post", path, TAG, summary).object(GROUP);
+    let switch = |path, summary| Operation::new("post", path, TAG, summary).query(VERSION).object(GROUP);
     vec![
         Operation::new("get", "/api/v1/queues/{queue}/groups", TAG, "List the groups of a queue").object("groups:array"),
         Operation::new("post", "/api/v1/queues/{queue}/groups", TAG, "Declare a group with its filter")
@@ -33,6 +36,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .body(json!({ "filter": ":region = \"us\"", "maxDeliveries": null }))
         .object(GROUP),
         Operation::new("delete", "/api/v1/queues/{queue}/groups/{group}", TAG, "Delete a group of a queue")
+            .query(VERSION)
             .object("success:boolean queue:string name:string deletedPartitions:integer"),
         switch("/api/v1/queues/{queue}/groups/{group}/enable", "Take and hand out messages again"),
         switch("/api/v1/queues/{queue}/groups/{group}/disable", "Take nothing and hand out nothing; keep what it holds"),

@@ -22,7 +22,7 @@ use crate::record::{
 };
 
 use super::error::shown;
-use super::{ATTRIBUTES_MAX, AttributeError, Attributes, VALUE_BYTES_MAX, Value, check_value};
+use super::{ATTRIBUTES_MAX, AttributeError, Attributes, RESERVED_KEY_PREFIX, VALUE_BYTES_MAX, Value, check_value};
 
 const KIND_STRING: u8 = 1;
 const KIND_NUMBER: u8 = 2;
@@ -73,8 +73,9 @@ impl<'a> AttributesRef<'a> {
         Ok(Self { bytes })
     }
 
-    /// Bytes that came out of [`parse`](Self::parse) or of an insertion.
-    pub(super) fn checked(bytes: &'a [u8]) -> Self {
+    /// Bytes that passed [`parse`](Self::parse) before, as those of a verified batch, or that came out of an insertion. Others make a set
+    /// with wrong values or none, never a panic.
+    pub(crate) fn checked(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
@@ -101,6 +102,19 @@ impl<'a> AttributesRef<'a> {
         None
     }
 
+    /// The values of many keys, which ascend, in their order: one walk for all of them.
+    pub(crate) fn find_all(self, keys: &[Box<[u8]>], found: &mut Vec<Option<RawValue<'a>>>) {
+        found.clear();
+        let mut entries = self.entries();
+        let mut entry = entries.next();
+        for key in keys {
+            while entry.as_ref().is_some_and(|entry| *entry.key < **key) {
+                entry = entries.next();
+            }
+            found.push(entry.as_ref().filter(|entry| *entry.key == **key).map(Entry::value));
+        }
+    }
+
     /// Keys and values, ascending by key.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> {
         self.entries().map(|entry| (std::str::from_utf8(entry.key).unwrap_or_default(), entry.value().view()))
@@ -114,6 +128,13 @@ impl<'a> AttributesRef<'a> {
     /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// The first key that begins with [`RESERVED_KEY_PREFIX`], if there is one. Keys ascend, so only one of them can be it.
+    pub fn reserved_key(self) -> Option<&'a str> {
+        let prefix = RESERVED_KEY_PREFIX.as_bytes();
+        let entry = self.entries().find(|entry| entry.key >= prefix)?;
+        if entry.key.starts_with(prefix) { std::str::from_utf8(entry.key).ok() } else { None }
     }
 
     /// Bytes that count toward the message's size: keys and values in UTF-8, a number as its text.
@@ -240,6 +261,18 @@ mod tests {
         assert_eq!(AttributesRef::parse(GOLDEN).map(AttributesRef::to_owned), Ok(sample()));
         assert_eq!(Attributes::new().as_bytes(), b"");
         assert_eq!(Attributes::decode(b""), Ok(Attributes::new()));
+    }
+
+    #[test]
+    fn a_reserved_key_is_found_wherever_it_stands() {
+        let mut attributes = sample();
+        for (key, expected) in [("fanlog", None), ("fanlog-x", None), ("fanlog.", Some("fanlog.")), ("fanlog.x", Some("fanlog."))]
+        {
+            attributes.insert(key, 1).unwrap();
+            assert_eq!(attributes.view().reserved_key(), expected, "{key}");
+        }
+        assert_eq!(AttributesRef::parse(b"\x08fanlog.x\x02\x011").unwrap().reserved_key(), Some("fanlog.x"));
+        assert_eq!(Attributes::new().view().reserved_key(), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::record::NumberError;
 
-use super::{ATTRIBUTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use super::{ATTRIBUTES_MAX, KEY_BYTES_MAX, RESERVED_KEY_PREFIX, VALUE_BYTES_MAX};
 
 /// Characters of a key that an error repeats; the rest of a long key is cut.
 const KEY_CHARACTERS_SHOWN: usize = 64;
@@ -48,6 +48,12 @@ pub enum AttributeError {
         key: String,
         /// What is wrong with the number.
         reason: NumberError,
+    },
+    /// A client sets a key that is the server's own.
+    #[error("attribute key {key:?} is reserved: keys that begin with {RESERVED_KEY_PREFIX:?} are set by the server alone")]
+    Reserved {
+        /// The key.
+        key: String,
     },
     /// A JSON value is neither string nor number.
     #[error("attribute {key:?} is {found}, only strings and numbers are allowed")]
