@@ -29,8 +29,8 @@ pub(super) struct Prepared {
     pub matches: Vec<(GroupId, Matches)>,
     /// Own transaction ids of kept messages, with their index among the kept.
     pub ids: Vec<(u32, String)>,
-    /// Which filters decided.
-    pub filter_version: u64,
+    /// Which filters decided; `None` if that was settled before and no filter is asked again.
+    pub filter_version: Option<u64>,
     pub producer: Option<(u64, u32, u32)>,
     /// Bytes that it takes in the log at most, without the batch header.
     pub bytes: usize,
@@ -102,7 +102,7 @@ pub(super) fn prepare(
         kept: None,
         matches: Vec::new(),
         ids: Vec::new(),
-        filter_version: filters.version,
+        filter_version: Some(filters.version),
         producer,
         bytes: 0,
         block,
@@ -116,7 +116,7 @@ pub(super) fn prepare(
 impl Prepared {
     /// Lets the filters decide, also anew after they changed. Messages that no group takes are taken out.
     pub fn judge(&mut self, filters: &FilterSet) -> Result<(), Error> {
-        self.filter_version = filters.version;
+        self.filter_version = Some(filters.version);
         let block;
         let decision = match &self.content {
             Content::Messages(messages) => filters.decide(messages.iter().map(|message| message.attributes.view())),
@@ -143,6 +143,12 @@ impl Prepared {
         check_table(&self.matches)?;
         self.ids = self.own_ids()?;
         Ok(())
+    }
+
+    /// Takes the decision that was made when it was pushed in the place of any other.
+    pub fn keep_decision(&mut self, matches: Vec<(GroupId, Matches)>) {
+        self.filter_version = None;
+        self.matches = matches;
     }
 
     /// Packs what is worth it here; small pushes wait for the committer.

@@ -3,7 +3,7 @@
 //! Decisions are taken one after the other, each seeing those before it. Nothing of them is visible until [`Stage::publish`], which
 //! runs when the records are what the queue's durability mode calls committed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::format::control::{ControlOp, PartitionRecord};
 use crate::format::{Lsn, lsn_segment};
@@ -79,11 +79,7 @@ impl Stage<'_> {
     /// Decides a push: resend, duplicates, offsets. What is refused changes nothing.
     pub fn push(&mut self, mut prepared: Prepared) -> Result<PushReply, Error> {
         let compression = self.state.settings.compression;
-        if prepared.filter_version != self.state.filters.version {
-            let filters = std::sync::Arc::clone(&self.state.filters);
-            prepared.judge(&filters)?;
-            prepared.pack(compression);
-        }
+        self.settle_filters(&mut prepared)?;
         let partition = self.partition(&prepared.partition);
         let created_at_us = self.now.wall_us.max(self.state.newest_at_us);
         let promise = self.promise;
@@ -93,7 +89,10 @@ impl Stage<'_> {
                 Verdict::New => {}
                 // Of a push that stored nothing there is nothing to answer with but what is found now.
                 Verdict::Resent(past) if past.count == 0 => {}
-                Verdict::Resent(past) => return Ok(reply(resent(&prepared, past))),
+                Verdict::Resent(past) => {
+                    let known = self.find_duplicates(partition, &prepared)?;
+                    return Ok(reply(resent(&prepared, past, &known)));
+                }
                 Verdict::OutOfSequence(expected) => {
                     let text = format!("producer {id:016x} sent sequence {sequence} where {expected} is next");
                     return Err(Error::new(ErrorCode::OutOfSequence, text));
@@ -128,6 +127,16 @@ impl Stage<'_> {
             self.stage_batch(partition, base, prepared);
         }
         Ok(reply(results))
+    }
+
+    /// Asks the filters again if they changed since the push was made ready.
+    pub fn settle_filters(&self, prepared: &mut Prepared) -> Result<(), Error> {
+        let filters = &self.state.filters;
+        if prepared.filter_version.is_some_and(|version| version != filters.version) {
+            prepared.judge(filters)?;
+            prepared.pack(self.state.settings.compression);
+        }
+        Ok(())
     }
 
     fn check_producer(&self, partition: PartitionId, id: u64, epoch: u32, sequence: u32) -> Verdict {
@@ -408,24 +417,44 @@ impl Plan {
     }
 }
 
-fn resent(prepared: &Prepared, past: Past) -> PushResults {
+/// The answer to a push that was answered before. `known` are messages that are found by their own ids, which some pushes before it may
+/// have stored; the others lie in their order at the offsets that this one was given.
+fn resent(prepared: &Prepared, past: Past, known: &[(u32, Duplicate)]) -> PushResults {
+    let end = past.base + u64::from(past.count);
     if past.count == prepared.requested {
         // All of it was stored, whatever the filters would say now.
-        let each = (0..past.count).map(|index| PushResult::Duplicate(past.base + u64::from(index))).collect();
-        return PushResults::Each(each);
+        return PushResults::Each((past.base..end).map(PushResult::Duplicate).collect());
     }
-    let mut next = past.base;
-    let end = past.base + u64::from(past.count);
-    let each = (0..prepared.requested)
-        .map(|index| {
-            let is_kept = prepared.kept.as_ref().is_none_or(|kept| kept.binary_search(&index).is_ok());
-            if !is_kept || next >= end {
-                return PushResult::Dropped;
-            }
-            next += 1;
-            PushResult::Duplicate(next - 1)
+    let known_at = |index: u32| known.binary_search_by_key(&index, |found| found.0).ok().map(|at| known[at].1);
+    let taken: HashSet<Offset> = known
+        .iter()
+        .filter_map(|(_, found)| match found {
+            Duplicate::At(offset) => Some(*offset),
+            Duplicate::Of(_) => None,
         })
         .collect();
+    let mut rest = (past.base..end).filter(|offset| !taken.contains(offset));
+    let mut of_kept: Vec<PushResult> = Vec::with_capacity(prepared.content.count() as usize);
+    for index in 0..prepared.content.count() {
+        let result = match known_at(index) {
+            Some(Duplicate::At(offset)) => PushResult::Duplicate(offset),
+            Some(Duplicate::Of(earlier)) => of_kept.get(earlier as usize).copied().unwrap_or(PushResult::Dropped),
+            None => rest.next().map_or(PushResult::Dropped, PushResult::Duplicate),
+        };
+        of_kept.push(result);
+    }
+    spread(prepared, of_kept)
+}
+
+/// Results of the kept messages over all that were requested.
+fn spread(prepared: &Prepared, of_kept: Vec<PushResult>) -> PushResults {
+    let Some(kept) = &prepared.kept else { return PushResults::Each(of_kept) };
+    let mut each = vec![PushResult::Dropped; prepared.requested as usize];
+    for (&index, result) in kept.iter().zip(of_kept) {
+        if let Some(slot) = each.get_mut(index as usize) {
+            *slot = result;
+        }
+    }
     PushResults::Each(each)
 }
 
@@ -451,12 +480,5 @@ fn results(prepared: &Prepared, count_before: u32, base: Offset, duplicates: &[(
         };
         of_kept.push(result);
     }
-    let Some(kept) = &prepared.kept else { return PushResults::Each(of_kept) };
-    let mut each = vec![PushResult::Dropped; prepared.requested as usize];
-    for (&index, result) in kept.iter().zip(of_kept) {
-        if let Some(slot) = each.get_mut(index as usize) {
-            *slot = result;
-        }
-    }
-    PushResults::Each(each)
+    spread(prepared, of_kept)
 }

@@ -13,10 +13,11 @@ use crate::model::{
     AckReply, AckRequest, Durability, Error, ErrorCode, Now, PackedBatch, Promise, PushItem, PushReply, PushRequest, PushResult,
     PushResults, TransactionReply, TransactionRequest,
 };
-use crate::record::{GroupId, PartitionId};
+use crate::record::{Annex, GroupId, Matches, PartitionId};
 
 use super::acknowledge::ResolvedAck;
 use super::delivery::{Delivery, LeaseToken};
+use super::filters::FilterSet;
 use super::prepare::{Content, Prepared, PushLimits, pack, prepare};
 use super::queue::{Committer, CommitterGuard, Queue};
 use super::stage::{Plan, Stage};
@@ -147,11 +148,13 @@ impl Engine {
         let requests = decode_redo(&part.push).map_err(broken)?;
         part.operations.iter().for_each(|operation| target.apply_recovered(operation));
         let compression = target.state().settings.compression;
-        // It was accepted before, with the gateway's marks if it had any.
+        // It was accepted before, with the gateway's marks if it had any; and decided, so that no filter is asked again.
         let limits = PushLimits { may_mark: true, ..self.push_limits() };
         let mut prepared = Vec::new();
-        for request in requests {
-            prepared.push(prepare(request, &target.filters(), compression, limits)?);
+        for (request, matches) in requests {
+            let mut push = prepare(request, &FilterSet::default(), compression, limits)?;
+            push.keep_decision(matches);
+            prepared.push(push);
         }
         let operations = part.operations.clone();
         target.run(now, move |stage| {
@@ -241,7 +244,8 @@ fn decide_part(
     }
     let promise = Promise::from(state.settings.durability);
     let mut stage = Stage { state: &mut state, log: &queue.log, now, promise, at: committer.writer.end(), plan: Plan::default() };
-    for (index, prepared) in part.pushes.drain(..) {
+    for (index, mut prepared) in part.pushes.drain(..) {
+        stage.settle_filters(&mut prepared)?;
         part.redo.push(encode_redo(&prepared));
         let reply = stage.push(prepared)?;
         if let Some(offset) = first_duplicate(&reply.results) {
@@ -378,7 +382,7 @@ fn first_duplicate(results: &PushResults) -> Option<u64> {
     }
 }
 
-/// Bytes of a push for [`ControlOp::Redo`]: partition, producer, and the batch as a producer packs it.
+/// Bytes of a push for [`ControlOp::Redo`]: partition, producer, the batch as a producer packs it, and what groups take of it.
 fn encode_redo(prepared: &Prepared) -> Vec<u8> {
     let packed = match &prepared.content {
         Content::Packed(packed) => packed.clone(),
@@ -396,10 +400,11 @@ fn encode_redo(prepared: &Prepared) -> Vec<u8> {
     bytes.put_u8(packed.codec);
     bytes.put_u32(packed.payload_crc);
     bytes.put_sized(&packed.payload);
+    Annex { producers: Vec::new(), matches: prepared.matches.clone() }.encode(&mut bytes);
     bytes
 }
 
-fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<PushRequest>, UnexpectedEnd> {
+fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<(PushRequest, Vec<(GroupId, Matches)>)>, UnexpectedEnd> {
     let mut reader = Reader::new(bytes);
     let mut requests = Vec::new();
     while !reader.is_empty() {
@@ -416,7 +421,9 @@ fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<PushRequest>, Unexpected
         };
         // A push of which every message was dropped has an empty batch.
         if packed.count > 0 {
-            requests.push(PushRequest { queue: String::new(), partition, items: PushItem::Packed(packed), producer });
+            let annex = Annex::decode(push.rest(), packed.count)?;
+            let request = PushRequest { queue: String::new(), partition, items: PushItem::Packed(packed), producer };
+            requests.push((request, annex.matches));
         }
     }
     Ok(requests)

@@ -150,3 +150,44 @@ fn compare(value: RawValue<'_>, literal: &NumberLiteral) -> Option<std::cmp::Ord
     }
     Decimal::parse(value.bytes).ok().map(|decimal| decimal.compare(literal.decimal()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Attributes;
+
+    #[test]
+    fn a_bank_judges_as_each_of_its_filters_does() {
+        let texts = [
+            "",
+            ":b",
+            "NOT :b",
+            ":a = 1 OR :c = \"x\"",
+            ":a > 1 AND :a < 3",
+            "NOT (:a = 1 AND :b = \"y\")",
+            "hasPrefix(:c, \"x\") AND NOT hasSuffix(:c, \"z\")",
+            ":missing OR :B",
+            ":a != 1 AND :b != \"y\" AND :c != 2",
+        ];
+        let filters = texts.map(|text| Filter::parse(text).unwrap());
+        let disabled = [None].into_iter();
+        let bank = FilterBank::new(disabled.chain(filters.iter().map(Some)));
+        let mut found = Vec::new();
+        for json in [
+            "{}",
+            r#"{"a":1}"#,
+            r#"{"a":2,"b":"y"}"#,
+            r#"{"a":"1","b":0,"c":"xyz"}"#,
+            r#"{"A":1,"aa":1,"c":"x"}"#,
+            r#"{"B":1,"zz":"last"}"#,
+        ] {
+            let attributes = Attributes::from_json(json).unwrap();
+            let mut taken = Vec::new();
+            bank.judge(attributes.view(), &mut found, |number| taken.push(number));
+            let expected = (1..).zip(&filters).filter(|(_, filter)| filter.matches(attributes.view()));
+            assert_eq!(taken, expected.map(|(number, _)| number).collect::<Vec<usize>>(), "{json}");
+        }
+        let empty = FilterBank::default();
+        empty.judge(Attributes::new().view(), &mut found, |number| panic!("filter {number} of none"));
+    }
+}

@@ -401,3 +401,33 @@ fn a_group_made_by_its_first_pop_has_no_filter_and_is_not_started_again() {
     let reply = world.engine.pop(&beginning, world.now).unwrap();
     assert_eq!(messages_of(&reply.claims[0]).iter().map(text).collect::<String>(), "c");
 }
+
+#[test]
+fn a_push_that_is_sent_again_is_answered_as_it_was_where_some_of_it_was_known_or_dropped() {
+    let world = world(57);
+    declare(&world, "g", "NOT :drop", None);
+    update(&world, PRIMARY_GROUP, enabled(false));
+    let with_id = |id: &str| Message { transaction_id: Some(id.to_owned()), ..message("{}") };
+    let send = |sequence: u32, messages: &[Message]| {
+        let request = PushRequest { producer: Some((9, 0, sequence)), ..push_to("q", messages) };
+        world.engine.push(request, world.now).unwrap().results
+    };
+    send(0, &[with_id("x")]);
+    let push = [message(r#"{"drop":1}"#), with_id("x"), with_id("y"), message("{}"), with_id("y")];
+    use PushResult::{Dropped, Duplicate, Stored};
+    let first = send(1, &push);
+    assert_eq!(first, PushResults::Each(vec![Dropped, Duplicate(0), Stored(1), Stored(2), Duplicate(1)]));
+    let again = send(1, &push);
+    assert_eq!(again, PushResults::Each(vec![Dropped, Duplicate(0), Duplicate(1), Duplicate(2), Duplicate(1)]));
+}
+
+#[test]
+fn a_queue_has_as_many_groups_as_the_options_say() {
+    let mut world = world(58);
+    world.options.groups_max = 4;
+    let world = world.restart();
+    ["a", "b", "c"].map(|group| declare(&world, group, ":k", None));
+    let error = world.engine.declare_group("q", "d", &GroupDeclaration::default(), world.now).unwrap_err();
+    assert_eq!(error.code, ErrorCode::TooLarge, "{error}");
+    assert_eq!(world.engine.pop(&PopRequest::any("q", 1).group("d"), world.now).unwrap_err().code, ErrorCode::TooLarge);
+}

@@ -1,6 +1,9 @@
 //! Transactions over several queues, and what is left of them after kills, power losses and checkpoints at bad moments.
 
 use fanlog::model::*;
+use fanlog::record::{Attributes, Message};
+use fanlog::storage::disk::Errno;
+use fanlog::storage::disk::sim::{Fault, Operation};
 
 use crate::support::{World, ack_of, messages_of, push_of};
 
@@ -27,6 +30,36 @@ fn roll_and_checkpoint(world: &mut World, queue: &str) {
 fn count(world: &World, queue: &str, partition: &str) -> u64 {
     let info = world.engine.partition(queue, partition).unwrap();
     info.end - info.start
+}
+
+/// A part that its queue could not write at once is judged by the filters that held when the transaction was answered for, and not by
+/// those that hold when it is written.
+#[test]
+fn a_part_that_is_written_later_has_the_decision_of_its_push() {
+    let mut world = world(3, &["decides", "target"]);
+    for (group, filter) in [("before", ":k = 1"), ("after", ":k = 2")] {
+        let declaration = GroupDeclaration { filter: filter.to_owned(), ..GroupDeclaration::default() };
+        world.engine.declare_group("target", group, &declaration, world.now).unwrap();
+    }
+    let with = |k: i64| {
+        let mut attributes = Attributes::new();
+        attributes.insert("k", k).unwrap();
+        Message { attributes, ..Message::new(k.to_string()) }
+    };
+    let items = PushItem::Messages(vec![with(1), with(2), with(1)]);
+    let pushes = vec![push_of("decides", "p", &["m"]), PushRequest { items, ..push_of("target", "p", &[]) }];
+    // The first write is the deciding queue's.
+    world.disk.fail(Fault::new(Errno::IO).on(Operation::Write).skip(1));
+    let error = world.engine.transact(TransactionRequest { pushes, ..TransactionRequest::default() }, world.now).unwrap_err();
+    assert!(error.text.starts_with("the transaction is durable and will be finished in queue \"target\" later"), "{error}");
+    world.disk.clear_faults();
+    for (group, filter) in [("before", ":k = 2"), ("after", "")] {
+        let patch = GroupPatch { filter: Some(filter.to_owned()), ..GroupPatch::default() };
+        world.engine.update_group("target", group, &patch, world.now).unwrap();
+    }
+    world = world.power_loss();
+    let payloads = |group: &str| world.drain("target", group).into_iter().map(|entry| entry.2).collect::<String>();
+    assert_eq!((payloads("before"), payloads("after"), payloads("all")), ("11".to_owned(), "2".to_owned(), "121".to_owned()));
 }
 
 fn moves(world: &World, from: &str, to: &[&str], group: &str) -> TransactionRequest {

@@ -124,6 +124,9 @@ fn attributes_travel_exactly_and_filters_drop_what_no_group_takes() {
     assert_eq!(inactive["code"], "group_inactive");
     let detail = client.get(&format!("/api/v1/resources/queues/{queue}")).expect(200);
     assert_eq!(detail["dropped"], 1);
+    let metrics = client.get("/metrics/prometheus").text;
+    let line = format!("fanlog_dropped_messages_total{{queue=\"{queue}\"}} 1.0");
+    assert!(metrics.contains(&line), "{line} is missing in\n{metrics}");
 }
 
 #[test]
