@@ -25,6 +25,8 @@ pub(super) struct Prepared {
     pub requested: u32,
     /// Messages that some group takes, by index in the request; `None` is all.
     pub kept: Option<Vec<u32>>,
+    /// The others with their index, until it is committed: filters that changed meanwhile judge all of the push.
+    dropped: Vec<(u32, Message)>,
     /// What groups take of the kept messages.
     pub matches: Vec<(GroupId, Matches)>,
     /// Own transaction ids of kept messages, with their index among the kept.
@@ -100,6 +102,7 @@ pub(super) fn prepare(
         requested: content.count(),
         content,
         kept: None,
+        dropped: Vec::new(),
         matches: Vec::new(),
         ids: Vec::new(),
         filter_version: Some(filters.version),
@@ -114,8 +117,10 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// Lets the filters decide, also anew after they changed. Messages that no group takes are taken out.
+    /// Lets the filters decide, also anew after they changed: all of the push by one set of filters. Messages that no group takes are
+    /// taken out.
     pub fn judge(&mut self, filters: &FilterSet) -> Result<(), Error> {
+        self.take_back_dropped()?;
         self.filter_version = Some(filters.version);
         let block;
         let decision = match &self.content {
@@ -130,18 +135,28 @@ impl Prepared {
         if decision.dropped.is_empty() {
             self.matches = decision.all_matches();
         } else {
-            let before = std::mem::take(&mut self.kept).unwrap_or_else(|| (0..self.content.count()).collect());
-            let mut dropped = decision.dropped.iter().copied().peekable();
-            let kept: Vec<u32> = (0..self.content.count()).filter(|index| dropped.next_if_eq(index).is_none()).collect();
-            self.matches = decision.matches(&kept);
             let content = std::mem::replace(&mut self.content, Content::Messages(Vec::new()));
-            let mut messages: Vec<Option<Message>> = content.into_messages()?.into_iter().map(Some).collect();
-            let remaining = kept.iter().filter_map(|&index| messages.get_mut(index as usize)?.take()).collect();
+            let is_dropped = |index: &u32| decision.dropped.binary_search(index).is_ok();
+            let messages = (0u32..).zip(content.into_messages()?);
+            let (dropped, remaining): (Vec<_>, Vec<_>) = messages.partition(|(index, _)| is_dropped(index));
+            let (kept, remaining): (Vec<u32>, Vec<Message>) = remaining.into_iter().unzip();
+            self.matches = decision.matches(&kept);
             self.content = Content::Messages(remaining);
-            self.kept = Some(kept.iter().filter_map(|&index| before.get(index as usize).copied()).collect());
+            self.dropped = dropped;
+            self.kept = Some(kept);
         }
         check_table(&self.matches)?;
         self.ids = self.own_ids()?;
+        Ok(())
+    }
+
+    fn take_back_dropped(&mut self) -> Result<(), Error> {
+        let Some(kept) = self.kept.take() else { return Ok(()) };
+        let content = std::mem::replace(&mut self.content, Content::Messages(Vec::new()));
+        let remaining = kept.into_iter().zip(content.into_messages()?);
+        let mut all: Vec<(u32, Message)> = remaining.chain(std::mem::take(&mut self.dropped)).collect();
+        all.sort_unstable_by_key(|entry| entry.0);
+        self.content = Content::Messages(all.into_iter().map(|entry| entry.1).collect());
         Ok(())
     }
 
@@ -329,6 +344,47 @@ fn check_total(total: usize, limits: PushLimits) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::filter::Filter;
+
+    /// Once a message that the old filters dropped stayed dropped, while those beside it were judged by the new ones.
+    #[test]
+    fn filters_that_changed_meanwhile_judge_all_of_the_push() {
+        let filters = |version, text: &str| FilterSet::new(version, false, &[(1, Some(&Filter::parse(text).unwrap()))]);
+        let message = |k: i64, size: usize| {
+            let mut attributes = Attributes::new();
+            attributes.insert("k", k).unwrap();
+            Message { attributes, ..Message::new(vec![k as u8; size]) }
+        };
+        let limits = PushLimits { message_bytes_max: 1 << 20, push_bytes_max: 1 << 20, messages_max: 10, may_mark: false };
+        for (size, is_packed) in [(1, false), (10_000, false), (10_000, true)] {
+            let messages: Vec<_> = [1, 2, 3, 2].map(|k| message(k, size)).to_vec();
+            let items = if is_packed {
+                PushItem::Packed(pack(&messages, Compression::None))
+            } else {
+                PushItem::Messages(messages.clone())
+            };
+            let request = PushRequest { items, ..PushRequest::default() };
+            let mut push = prepare(request, &filters(1, ":k = 1"), Compression::None, limits).unwrap();
+            for (version, text, kept, takes) in [
+                (1, ":k = 1", Some(vec![0]), Matches::All),
+                (2, ":k = 2", Some(vec![1, 3]), Matches::All),
+                (3, ":k > 9", Some(vec![]), Matches::None),
+                (4, ":k > 0", None, Matches::All),
+                (5, ":k >= 2", Some(vec![1, 2, 3]), Matches::All),
+            ] {
+                push.judge(&filters(version, text)).unwrap();
+                push.pack(Compression::None);
+                assert_eq!((&push.kept, &push.matches), (&kept, &vec![(1, takes)]), "{text}");
+                let expected: Vec<_> = kept.unwrap_or(vec![0, 1, 2, 3]).iter().map(|&at| messages[at as usize].clone()).collect();
+                assert_eq!(push.content.count() as usize, expected.len());
+                let Content::Messages(found) = &push.content else { continue };
+                assert_eq!(*found, expected);
+            }
+            push.judge(&filters(6, ":k = 3")).unwrap();
+            let Content::Messages(found) = &push.content else { panic!("what was taken out leaves messages behind") };
+            assert_eq!(*found, [messages[2].clone()]);
+        }
+    }
 
     #[test]
     fn a_match_table_that_no_record_holds_is_refused() {

@@ -404,7 +404,10 @@ fn encode_redo(prepared: &Prepared) -> Vec<u8> {
     bytes
 }
 
-fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<(PushRequest, Vec<(GroupId, Matches)>)>, UnexpectedEnd> {
+/// A push and what groups take of it.
+type Decided = (PushRequest, Vec<(GroupId, Matches)>);
+
+fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<Decided>, UnexpectedEnd> {
     let mut reader = Reader::new(bytes);
     let mut requests = Vec::new();
     while !reader.is_empty() {

@@ -172,7 +172,6 @@ mod tests {
         let filters = texts.map(|text| Filter::parse(text).unwrap());
         let disabled = [None].into_iter();
         let bank = FilterBank::new(disabled.chain(filters.iter().map(Some)));
-        let mut found = Vec::new();
         for json in [
             "{}",
             r#"{"a":1}"#,
@@ -182,12 +181,12 @@ mod tests {
             r#"{"B":1,"zz":"last"}"#,
         ] {
             let attributes = Attributes::from_json(json).unwrap();
-            let mut taken = Vec::new();
+            let (mut found, mut taken) = (Vec::new(), Vec::new());
             bank.judge(attributes.view(), &mut found, |number| taken.push(number));
             let expected = (1..).zip(&filters).filter(|(_, filter)| filter.matches(attributes.view()));
             assert_eq!(taken, expected.map(|(number, _)| number).collect::<Vec<usize>>(), "{json}");
         }
         let empty = FilterBank::default();
-        empty.judge(Attributes::new().view(), &mut found, |number| panic!("filter {number} of none"));
+        empty.judge(Attributes::new().view(), &mut Vec::new(), |number| panic!("filter {number} of none"));
     }
 }

@@ -426,7 +426,9 @@ fn a_queue_has_as_many_groups_as_the_options_say() {
     let mut world = world(58);
     world.options.groups_max = 4;
     let world = world.restart();
-    ["a", "b", "c"].map(|group| declare(&world, group, ":k", None));
+    for group in ["a", "b", "c"] {
+        declare(&world, group, ":k", None);
+    }
     let error = world.engine.declare_group("q", "d", &GroupDeclaration::default(), world.now).unwrap_err();
     assert_eq!(error.code, ErrorCode::TooLarge, "{error}");
     assert_eq!(world.engine.pop(&PopRequest::any("q", 1).group("d"), world.now).unwrap_err().code, ErrorCode::TooLarge);
