@@ -154,13 +154,27 @@ impl Engine {
     }
 
     /// Removes a group from one queue or from all: its cursors, its registration, what it knew of activity. The same name may start
-    /// again. A group that is nowhere gives a result of zeros. With `expected_version`, which needs a queue, only if that is still its
-    /// version. Durable when it returns.
+    /// again. A group that is nowhere gives a result of zeros. Durable when it returns.
     ///
     /// # Errors
     ///
-    /// `PrimaryGroup`, `UnknownQueue`, `VersionConflict`, `BadRequest`, or that a commit failed.
-    pub fn delete_group(&self, name: &str, queue: Option<&str>, expected_version: Option<u64>, now: Now) -> Result<RemovedGroup> {
+    /// `PrimaryGroup`, `UnknownQueue`, or that a commit failed.
+    pub fn delete_group(&self, name: &str, queue: Option<&str>, now: Now) -> Result<RemovedGroup> {
+        self.delete_group_if(name, queue, None, now)
+    }
+
+    /// As [`Engine::delete_group`], but with `expected_version`, which needs a queue, only if that is still its version.
+    ///
+    /// # Errors
+    ///
+    /// `VersionConflict`, `BadRequest` for a version without a queue, and those of [`Engine::delete_group`].
+    pub fn delete_group_if(
+        &self,
+        name: &str,
+        queue: Option<&str>,
+        expected_version: Option<u64>,
+        now: Now,
+    ) -> Result<RemovedGroup> {
         if name == PRIMARY_GROUP {
             return Err(primary("cannot be deleted"));
         }

@@ -167,7 +167,7 @@ pub(super) async fn delete_in_queue(
 
 async fn delete(gateway: &Arc<Gateway>, group: String, queue: Option<String>) -> Result<Response> {
     let (name, of) = (group.clone(), queue.clone());
-    let removed = gateway.call(move |engine| engine.delete_group(&name, of.as_deref(), None, Now::read())).await?;
+    let removed = gateway.call(move |engine| engine.delete_group(&name, of.as_deref(), Now::read())).await?;
     let mut answer = json!({
         "success": true, "consumerGroup": group, "deletedPartitions": removed.deleted_partitions,
         "metadataDeleted": removed.queues > 0,

@@ -131,7 +131,7 @@ pub(super) async fn delete(
         .call(move |engine| {
             // Looked up first: deleting what is not there is an error here.
             engine.group(&of, &name)?;
-            engine.delete_group(&name, Some(&of), version, Now::read())
+            engine.delete_group_if(&name, Some(&of), version, Now::read())
         })
         .await?;
     Ok(json::ok(&json!({

@@ -41,7 +41,7 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
             engine.update_group(&request.queue, name_of(&request.group), &request.patch, now).map(Response::GroupUpdate)
         }
         Request::GroupDelete(request) => {
-            let removed = engine.delete_group(&request.group, request.queue.as_deref(), request.expected_version, now);
+            let removed = engine.delete_group_if(&request.group, request.queue.as_deref(), request.expected_version, now);
             removed.map(Response::GroupDelete)
         }
 

@@ -28,6 +28,6 @@ fn a_group_is_deleted_and_starts_again() {
     let world = World::new(2);
     world.push("q", "p", &["a"]);
     assert_eq!(world.take("q", "g", 10).len(), 1);
-    assert_eq!(world.engine.delete_group("g", None, None, world.now).unwrap().deleted_partitions, 1);
+    assert_eq!(world.engine.delete_group("g", None, world.now).unwrap().deleted_partitions, 1);
     assert_eq!(world.take("q", "g", 10).len(), 1);
 }

@@ -162,7 +162,7 @@ fn the_primary_group_takes_everything_while_it_is_enabled_and_cannot_be_more() {
     assert_eq!(refused(primary(filter(":k"))), ErrorCode::PrimaryGroup);
     let limit = GroupPatch { delivery_limit: Some(Some(3)), ..GroupPatch::default() };
     assert_eq!(refused(primary(limit)), ErrorCode::PrimaryGroup);
-    let deleted = world.engine.delete_group(PRIMARY_GROUP, Some("q"), None, world.now).unwrap_err();
+    let deleted = world.engine.delete_group(PRIMARY_GROUP, Some("q"), world.now).unwrap_err();
     assert_eq!(deleted.code, ErrorCode::PrimaryGroup);
     let declared = world.engine.declare_group("q", PRIMARY_GROUP, &GroupDeclaration::default(), world.now).unwrap_err();
     assert_eq!(declared.code, ErrorCode::PrimaryGroup);
@@ -224,11 +224,11 @@ fn a_deleted_group_is_gone_and_its_name_starts_anew() {
     let first = declare(&world, "g", ":k = \"a\"", None);
     push(&world, "aab");
     assert_eq!(world.take("q", "g", 1).len(), 1);
-    let stale = world.engine.delete_group("g", Some("q"), Some(first.version + 1), world.now).unwrap_err();
+    let stale = world.engine.delete_group_if("g", Some("q"), Some(first.version + 1), world.now).unwrap_err();
     assert_eq!((stale.code, stale.text.as_str()), (ErrorCode::VersionConflict, "group \"g\" has version 1, not 2"));
-    let everywhere = world.engine.delete_group("g", None, Some(first.version), world.now).unwrap_err();
+    let everywhere = world.engine.delete_group_if("g", None, Some(first.version), world.now).unwrap_err();
     assert_eq!(everywhere.code, ErrorCode::BadRequest);
-    let removed = world.engine.delete_group("g", Some("q"), Some(first.version), world.now).unwrap();
+    let removed = world.engine.delete_group_if("g", Some("q"), Some(first.version), world.now).unwrap();
     assert_eq!((removed.queues, removed.deleted_partitions), (1, 1));
     assert_eq!(world.engine.group("q", "g").unwrap_err().code, ErrorCode::UnknownGroup);
     let world = world.kill();

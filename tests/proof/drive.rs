@@ -657,7 +657,7 @@ impl Driver {
         let mut after = self.model.clone();
         let existed = after.queue(name).groups.contains_key(group_name);
         after.queue(name).remove_group(group_name);
-        let outcome = self.engine().delete_group(group_name, Some(name), None, self.now);
+        let outcome = self.engine().delete_group(group_name, Some(name), self.now);
         let removed = self.settle(outcome, Vec::new(), after)?;
         right(removed.queues == u32::from(existed), || format!("removed from {} queues", removed.queues))
     }
