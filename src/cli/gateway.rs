@@ -12,7 +12,7 @@ mod with {
 
     use anyhow::{Context as _, Result, anyhow};
     use fanlog::engine::{Engine, RecoveryReport};
-    use fanlog::http::{EncryptionKey, HttpOptions, serve};
+    use fanlog::http::{CountConnections, EncryptionKey, HttpOptions, serve};
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
@@ -66,7 +66,9 @@ mod with {
             engine: &Engine,
             recovery: &RecoveryReport,
             set_log_filter: SetLogFilter,
+            count_connections: impl Fn() -> usize + Send + Sync + 'static,
         ) -> Result<Self> {
+            let count_connections: CountConnections = Arc::new(count_connections);
             let listening = match plan.address {
                 None => None,
                 Some(address) => {
@@ -76,8 +78,12 @@ mod with {
                     Some((listener, address))
                 }
             };
-            let options =
-                HttpOptions { recovery: Arc::new(recovery.clone()), set_log_filter: Some(set_log_filter), ..plan.options };
+            let options = HttpOptions {
+                recovery: Arc::new(recovery.clone()),
+                set_log_filter: Some(set_log_filter),
+                count_connections: Some(count_connections),
+                ..plan.options
+            };
             Ok(Self { listening, engine: engine.clone(), options })
         }
 
@@ -137,6 +143,7 @@ mod without {
             _engine: &Engine,
             _recovery: &RecoveryReport,
             _set_log_filter: SetLogFilter,
+            _count_connections: impl Fn() -> usize + Send + Sync + 'static,
         ) -> Result<Self> {
             if let Some(address) = plan.address {
                 tracing::warn!(%address, "this build has no HTTP gateway; the address is not used");

@@ -150,7 +150,9 @@ async fn serve(
     engine.start_threads(plan.committers).context(ServerFault("cannot start".to_owned()))?;
     let fault = || ServerFault("cannot start".to_owned());
     let server = Server::bind(plan.server.clone(), engine.clone()).await.with_context(fault)?;
-    let gateway = Gateway::bind(plan.gateway.clone(), engine, report, set_log_filter).await.with_context(fault)?;
+    let count_connections = server.connection_counter();
+    let gateway = Gateway::bind(plan.gateway.clone(), engine, report, set_log_filter, count_connections);
+    let gateway = gateway.await.with_context(fault)?;
     let (tcp, http) = (server.local_addr(), gateway.local_addr());
     say_hello(plan, report, tcp, http);
     if let Some(path) = &plan.ports_file {

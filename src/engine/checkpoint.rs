@@ -105,7 +105,7 @@ fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> R
             let text = format!("queue {:?} owes other queues parts of transactions", queue.name);
             return Err(Error::new(ErrorCode::Busy, text));
         }
-        committer.writer.sync()?;
+        queue.sync_writer(&mut committer)?;
         committer.unsynced_since_us = None;
         let at = committer.writer.end();
         committer.checkpoint_segment = crate::format::lsn_segment(at);

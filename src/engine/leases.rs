@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::record::{GroupId, PartitionId};
 
 use super::delivery::LeaseToken;
+use super::distributions::Recorders;
 
 /// One claim of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(super) struct Common {
     /// Bytes that wait for a commit.
     pub pending_bytes: AtomicUsize,
     pub leases: Leases,
+    /// How long things take and how large they are.
+    pub recorders: Recorders,
 }
 
 /// The leases that were given out and may be live. One that ended by time is forgotten at the next sweep.

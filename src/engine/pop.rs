@@ -113,6 +113,9 @@ impl Engine {
             budget.messages -= claim.count.min(budget.messages);
             budget.bytes = budget.bytes.saturating_sub(claim.bytes);
             budget.partitions -= 1;
+            if let Some(stored_at_us) = first_delivery_of(&claim.claim) {
+                self.shared.common.recorders.delivery.record(now.wall_us.saturating_sub(stored_at_us));
+            }
             if request.auto_ack {
                 acks.push(acknowledge_at_once(queue, &candidate, &claim, token, &state));
             } else {
@@ -419,6 +422,26 @@ fn claim(
     Outcome::Claimed(Box::new(Claimed { claim, count: taken.count, bytes: taken.bytes, messages }))
 }
 
+/// When the first message of a batch was stored, and its offset.
+fn first_message(slice: &BatchSlice) -> Option<(u64, Offset)> {
+    match slice {
+        BatchSlice::Whole(bytes) => match crate::record::RecordHeader::decode(bytes) {
+            Ok((header, Some(batch), _)) => Some((header.created_at_us, batch.base_offset)),
+            _ => None,
+        },
+        BatchSlice::Messages(messages) => messages.first().map(|message| (message.created_at_us, message.offset)),
+    }
+}
+
+/// When the first message of a claim was stored, if the claim delivers it for the first time.
+fn first_delivery_of(claim: &Claim) -> Option<u64> {
+    let slice = claim.batches.first().filter(|_| claim.delivery_count <= 1)?;
+    match slice {
+        BatchSlice::Messages(messages) if messages.first().is_some_and(|message| message.delivery_count > 1) => None,
+        slice => first_message(slice).map(|(stored_at_us, _)| stored_at_us),
+    }
+}
+
 /// With delayed processing, messages that are too young stay behind; the offset of the first of them.
 fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken, now: Now) -> Option<Offset> {
     let delay_us = u64::from(state.settings.delayed_processing_s) * 1_000_000;
@@ -427,16 +450,7 @@ fn hold_back_delayed(state: &mut State, candidate: &Candidate, taken: &mut Taken
     }
     let mut opens_us = None;
     taken.slices.retain(|slice| {
-        let (created_at_us, first) = match slice {
-            BatchSlice::Whole(bytes) => match crate::record::RecordHeader::decode(bytes) {
-                Ok((header, Some(batch), _)) => (header.created_at_us, batch.base_offset),
-                _ => return false,
-            },
-            BatchSlice::Messages(messages) => match messages.first() {
-                Some(message) => (message.created_at_us, message.offset),
-                None => return false,
-            },
-        };
+        let Some((created_at_us, first)) = first_message(slice) else { return false };
         let due_wall_us = created_at_us.saturating_add(delay_us);
         if due_wall_us <= now.wall_us && opens_us.is_none() {
             return true;

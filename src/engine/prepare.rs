@@ -1,5 +1,7 @@
 //! What can be done for a push before its turn comes: checks, filters, packing. Runs on the caller's thread, in parallel.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use crate::format::index::id_hash;
@@ -36,6 +38,8 @@ pub(super) struct Prepared {
     pub producer: Option<(u64, u32, u32)>,
     /// Bytes that it takes in the log at most, without the batch header.
     pub bytes: usize,
+    /// When the push was taken, to know how long its answer takes.
+    pub taken_at: Instant,
     /// The uncompressed block of a batch that came packed, so that it is opened once.
     block: Option<Bytes>,
 }
@@ -84,6 +88,7 @@ pub(super) fn prepare(
     compression: Compression,
     limits: PushLimits,
 ) -> Result<Prepared, Error> {
+    let taken_at = Instant::now();
     let partition = if request.partition.is_empty() { DEFAULT_PARTITION.to_owned() } else { request.partition };
     check_name(&partition)?;
     let producer = request.producer.filter(|producer| producer.0 != 0);
@@ -108,6 +113,7 @@ pub(super) fn prepare(
         filter_version: Some(filters.version),
         producer,
         bytes: 0,
+        taken_at,
         block,
     };
     prepared.judge(filters)?;

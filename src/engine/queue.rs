@@ -7,6 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::format::control::ControlOp;
 use crate::model::{AckReply, Durability, Error, ErrorCode, Now, Promise, PushReply};
@@ -19,6 +20,7 @@ use super::acknowledge::ResolvedAck;
 use super::checkpoint::Checkpointer;
 use super::completion::{Completion, Done, Signal};
 use super::delivery::Delivery;
+use super::distributions::Recorders;
 use super::filters::FilterSet;
 use super::group::Wake;
 use super::leases::{Common, Place};
@@ -169,15 +171,20 @@ impl Drop for HandOn<'_> {
 /// What a commit owes to requesters once it is done.
 #[derive(Default)]
 struct Replies {
-    pushes: Vec<(Done<PushReply>, Result<PushReply, Error>)>,
+    /// With when each was taken.
+    pushes: Vec<(Done<PushReply>, Result<PushReply, Error>, Instant)>,
     acks: Vec<(Done<AckReply>, Result<AckReply, Error>)>,
     finishes: Vec<Finish>,
 }
 
 impl Replies {
-    fn send(self, outcome: &Result<(), Error>) {
+    fn send(self, outcome: &Result<(), Error>, recorders: &Recorders) {
+        let now = Instant::now();
         // What was refused by decision stays refused for its own reason, whatever became of the rest.
-        for (done, reply) in self.pushes {
+        for (done, reply, taken_at) in self.pushes {
+            if reply.is_ok() && outcome.is_ok() {
+                recorders.push.record_time(now.saturating_duration_since(taken_at));
+            }
             done(reply.and_then(|reply| outcome.clone().map(|()| reply)));
         }
         for (done, reply) in self.acks {
@@ -397,7 +404,7 @@ impl Queue {
         let mut replies = Replies::default();
         let plan = self.decide(committer, jobs, now, &mut replies);
         let outcome = self.commit_plan(committer, plan, now);
-        replies.send(&outcome);
+        replies.send(&outcome, &self.common.recorders);
     }
 
     /// Makes room for the pushes before anything is decided; without it they are refused and the acknowledgements go on.
@@ -427,7 +434,10 @@ impl Queue {
         let mut stage = Stage { state: &mut state, log: &self.log, now, promise, at, plan: Plan::default() };
         for job in jobs {
             match job {
-                Job::Push(prepared, done) => replies.pushes.push((done, stage.push(*prepared))),
+                Job::Push(prepared, done) => {
+                    let taken_at = prepared.taken_at;
+                    replies.pushes.push((done, stage.push(*prepared), taken_at));
+                }
                 Job::Ack(ack, done) => replies.acks.push((done, stage.ack(&ack))),
                 Job::Exclusive(exclusive) => {
                     stage.plan.is_atomic = true;
@@ -478,16 +488,18 @@ impl Queue {
         };
         let mut synced_us = None;
         if durability == Durability::Sync {
-            let before = std::time::Instant::now();
-            if let Err(error) = committer.writer.sync() {
-                self.abandon(&plan);
-                return Err(error.into());
+            match self.sync_writer(committer) {
+                Ok(time_us) => synced_us = Some(time_us),
+                Err(error) => {
+                    self.abandon(&plan);
+                    return Err(error.into());
+                }
             }
-            synced_us = Some(before.elapsed().as_micros() as u64);
         } else {
             committer.unsynced_since_us.get_or_insert(now.steady_us);
         }
         let bytes = appended.bytes;
+        self.common.recorders.commit_bytes.record(bytes);
         committer.bytes_since_checkpoint += bytes;
         committer.is_frontier_marked = false;
         committer.last_commit_us = now.steady_us;
@@ -505,6 +517,11 @@ impl Queue {
         Ok(())
     }
 
+    /// Makes everything in the log durable, and no commit goes on meanwhile. How long it took, in microseconds.
+    pub fn sync_writer(&self, committer: &mut Committer) -> Result<u64, LogError> {
+        self.common.recorders.time_sync(|| committer.writer.sync()).map(|((), time_us)| time_us)
+    }
+
     /// Makes everything in the log durable; commits go on meanwhile.
     pub fn sync_log(&self) -> Result<(), Error> {
         let (file, end) = {
@@ -514,7 +531,7 @@ impl Queue {
             }
             committer.writer.sync_handle()
         };
-        let outcome = file.sync_data();
+        let outcome = self.common.recorders.time_sync(|| file.sync_data()).map(|((), _)| ());
         Ok(self.committer().writer.synced(outcome, end)?)
     }
 

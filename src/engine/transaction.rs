@@ -333,7 +333,7 @@ fn commit_all(
     part.saved.clear();
     if !owed.is_empty() {
         // In the weaker modes, too: no other queue may have its part before it is certain that there was a transaction.
-        committer.writer.sync()?;
+        part.queue.sync_writer(committer)?;
     }
     // It has happened. What follows makes it visible in the other queues.
     let others: Vec<u64> = owed.iter().map(|part| part.target).collect();

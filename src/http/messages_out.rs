@@ -20,15 +20,8 @@ pub(super) struct Delivered<'a> {
     pub(super) cipher: &'a Cipher,
 }
 
-/// What was written: how many messages, and when the first of them was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Written {
-    pub(super) messages: u64,
-    pub(super) first_at_us: u64,
-}
-
-/// Writes the answer up to its last brace, which is the caller's.
-pub(super) fn write_pop(out: &mut Vec<u8>, delivered: &Delivered<'_>) -> Result<Written> {
+/// Writes the answer up to its last brace, which is the caller's. How many messages it has.
+pub(super) fn write_pop(out: &mut Vec<u8>, delivered: &Delivered<'_>) -> Result<u64> {
     let reply = delivered.reply;
     let first = reply.claims.first();
     let (queue, partition) = first.map_or(("", ""), |claim| (claim.queue.as_str(), claim.partition.as_str()));
@@ -45,16 +38,15 @@ pub(super) fn write_pop(out: &mut Vec<u8>, delivered: &Delivered<'_>) -> Result<
     }
     write_field(out, "consumerGroup", delivered.group);
     out.extend_from_slice(b",\"messages\":[");
-    let mut written = Written::default();
+    let mut written = 0;
     for claim in &reply.claims {
         let tail = tail(claim, delivered);
         for batch in &claim.batches {
             for message in messages(batch)?.iter() {
-                match written.messages {
-                    0 => written.first_at_us = message.created_at_us,
-                    _ => out.push(b','),
+                if written > 0 {
+                    out.push(b',');
                 }
-                written.messages += 1;
+                written += 1;
                 write_message(out, claim, message, delivered.cipher, &tail)?;
             }
         }

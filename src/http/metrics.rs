@@ -1,4 +1,4 @@
-//! Metrics for Prometheus: the engine's counters, read at each scrape, and the gateway's own counts and latencies.
+//! Metrics for Prometheus: the engine's counters and distributions, read at each scrape, and the gateway's own counts and latencies.
 //!
 //! Labels are queue and group, bounded by [`HttpOptions::metrics_groups_max`](super::HttpOptions); never a partition.
 
@@ -19,11 +19,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::engine::RecoveryReport;
-use crate::model::{GroupProgress, GroupState, Now, QueueInfo, QueueStats, ServerStats};
+use crate::model::{GroupProgress, GroupState, QueueInfo, QueueStats, ServerStats};
 
 use super::ack::Verdict;
 use super::error::{ApiError, Result};
-use super::{Gateway, series};
+use super::{Gateway, distributions, process};
 
 /// The label of everything that has no series of its own.
 const OTHERS: &str = "__others__";
@@ -45,8 +45,6 @@ pub(super) struct Metrics {
     registry: Registry,
     requests: Family<RouteLabels, Counter>,
     request_seconds: Family<RouteOnly, Histogram>,
-    push_seconds: Histogram,
-    delivery_seconds: Histogram,
     pop_messages: Histogram,
     ack_refused: Counter,
     connections: Gauge<i64, AtomicI64>,
@@ -73,24 +71,11 @@ impl Metrics {
         let mut registry = Registry::with_prefix("fanlog_http");
         let requests = Family::<RouteLabels, Counter>::default();
         let request_seconds = Family::<RouteOnly, Histogram>::new_with_constructor(latency);
-        let (push_seconds, delivery_seconds) = (latency(), latency());
         let pop_messages = Histogram::new(exponential_buckets(1.0, 4.0, 8));
         let ack_refused = Counter::default();
         let connections = Gauge::default();
         registry.register("requests", "Requests by route template, method and status", requests.clone());
         registry.register_with_unit("request", "Time to the head of the answer", Unit::Seconds, request_seconds.clone());
-        registry.register_with_unit(
-            "push",
-            "Time from a push request to its durable answer",
-            Unit::Seconds,
-            push_seconds.clone(),
-        );
-        registry.register_with_unit(
-            "delivery",
-            "Time from the commit of a claim's first message to its delivery: end to end, waiting for a consumer included",
-            Unit::Seconds,
-            delivery_seconds.clone(),
-        );
         registry.register("pop_messages", "Messages of a pop that found some", pop_messages.clone());
         registry.register("acks_refused", "Acknowledgements that did not take effect", ack_refused.clone());
         registry.register("connections", "Open connections", connections.clone());
@@ -98,8 +83,6 @@ impl Metrics {
             registry,
             requests,
             request_seconds,
-            push_seconds,
-            delivery_seconds,
             pop_messages,
             ack_refused,
             connections,
@@ -141,16 +124,9 @@ impl Metrics {
         self.request_seconds.get_or_create(&RouteOnly { route: route.to_owned() }).observe(elapsed.as_secs_f64());
     }
 
-    pub(super) fn pushed(&self, elapsed: Duration) {
-        self.push_seconds.observe(elapsed.as_secs_f64());
-    }
-
-    /// A pop went out with so many messages, the first of them stored then.
-    pub(super) fn popped(&self, messages: u64, first_at_us: u64) {
+    /// A pop went out with so many messages.
+    pub(super) fn popped(&self, messages: u64) {
         self.pop_messages.observe(messages as f64);
-        if messages > 0 {
-            self.delivery_seconds.observe(Now::read().wall_us.saturating_sub(first_at_us) as f64 / 1e6);
-        }
     }
 
     pub(super) fn acked(&self, verdicts: &[Verdict]) {
@@ -197,6 +173,9 @@ type QueueMetric = (&'static str, &'static str, fn(&QueueStats) -> f64);
 /// Counters of each queue.
 const QUEUE_COUNTERS: &[QueueMetric] = &[
     ("pushed_messages", "Messages ever stored", |stats| stats.messages_pushed as f64),
+    ("removed_messages", "Messages ever stored that are gone: what retention removed", |stats| {
+        stats.messages_pushed.saturating_sub(stats.messages) as f64
+    }),
     ("dropped_messages", "Messages that no group took", |stats| stats.messages_dropped as f64),
     ("duplicate_messages", "Pushed messages that were stored before, since start", |stats| stats.duplicates as f64),
     ("popped_messages", "Messages handed out, since start", |stats| stats.messages_popped as f64),
@@ -238,6 +217,7 @@ fn scrape(gateway: &Gateway) -> Registry {
     // The busiest queues keep their names.
     queues.sort_by_key(|queue| Reverse(queue.stats.messages_pushed));
     server_metrics(&mut registry, gateway, &engine.stats());
+    distributions::register(&mut registry, &engine.distributions());
     recovery_metrics(&mut registry, &gateway.options.recovery);
     queue_metrics(&mut registry, &queues, series_max);
     group_metrics(&mut registry, gateway, &queues);
@@ -251,6 +231,7 @@ fn gauge(registry: &mut Registry, name: &str, help: &str, value: f64) {
 }
 
 fn server_metrics(registry: &mut Registry, gateway: &Gateway, stats: &ServerStats) {
+    let engine_maps = gateway.engine.open_maps();
     let gauges = [
         ("queues", "Queues", stats.queues as f64),
         ("disk_free_bytes", "Free bytes of the disk that holds the data", stats.disk_free_bytes as f64),
@@ -259,14 +240,19 @@ fn server_metrics(registry: &mut Registry, gateway: &Gateway, stats: &ServerStat
         ("start_number", "How often the data directory was opened", stats.start_number as f64),
         ("http_body_bytes", "Bytes that request bodies hold", gateway.body_budget.held() as f64),
         ("uptime_seconds", "Time since the gateway started", gateway.started.elapsed().as_secs_f64()),
-        ("process_resident_memory_bytes", "Memory of the process", series::memory_bytes() as f64),
+        ("process_resident_memory_bytes", "Memory of the process", process::memory_bytes() as f64),
+        ("process_open_fds", "Open files of the process: segments, connections and others", process::open_files() as f64),
+        ("process_max_fds", "Files that the process may open", process::open_files_max() as f64),
+        ("open_maps", "Files that are mapped for reading: segments and tables", engine_maps as f64),
+        ("max_maps", "Maps that the system allows a process", process::maps_max() as f64),
+        ("connections", "Open connections of the binary protocol", gateway.options.binary_connections() as f64),
         ("ready", "1 unless the server is stopping", f64::from(u8::from(!gateway.is_draining()))),
     ];
     for (name, help, value) in gauges {
         gauge(registry, name, help, value);
     }
     let cpu = FloatCounter::default();
-    cpu.inc_by(series::cpu_us() as f64 / 1e6);
+    cpu.inc_by(process::cpu_us() as f64 / 1e6);
     registry.register("process_cpu_seconds", "Processor time of the process", cpu);
 }
 

@@ -12,6 +12,7 @@ mod counts;
 mod cursors;
 mod dead_letters;
 mod delivery;
+mod distributions;
 mod encryption;
 mod error;
 mod fetch;
@@ -28,6 +29,7 @@ mod metrics;
 mod openapi;
 mod params;
 mod pop;
+mod process;
 mod push;
 mod queues;
 mod resources;
@@ -61,6 +63,9 @@ pub use serve::serve;
 /// Sets what is logged, in the syntax of `RUST_LOG`; says why it cannot.
 pub type SetLogFilter = Arc<dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync>;
 
+/// Counts the connections of the binary protocol, which somebody else serves.
+pub type CountConnections = Arc<dyn Fn() -> usize + Send + Sync>;
+
 /// How the gateway behaves.
 #[derive(Clone)]
 pub struct HttpOptions {
@@ -88,6 +93,14 @@ pub struct HttpOptions {
     pub recovery: Arc<RecoveryReport>,
     /// Changes the log filter while the server runs.
     pub set_log_filter: Option<SetLogFilter>,
+    /// Counts the connections of the binary protocol, for the metrics; `None` counts none.
+    pub count_connections: Option<CountConnections>,
+}
+
+impl HttpOptions {
+    fn binary_connections(&self) -> usize {
+        self.count_connections.as_ref().map_or(0, |count| count())
+    }
 }
 
 impl Default for HttpOptions {
@@ -105,6 +118,7 @@ impl Default for HttpOptions {
             drain: Duration::from_secs(10),
             recovery: Arc::default(),
             set_log_filter: None,
+            count_connections: None,
         }
     }
 }

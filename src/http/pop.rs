@@ -276,7 +276,7 @@ fn render(gateway: &Gateway, ask: &Ask, reply: &PopReply) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(4096);
     let group = ask.request.group.as_deref().unwrap_or(crate::model::PRIMARY_GROUP);
     let written = messages_out::write_pop(&mut out, &Delivered { reply, group, cipher: &gateway.cipher })?;
-    gateway.metrics.popped(written.messages, written.first_at_us);
+    gateway.metrics.popped(written);
     if ask.is_conflated {
         out.extend_from_slice(b",\"conflation\":true");
     }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -194,7 +193,6 @@ type Pending = (Group, oneshot::Receiver<model::Result<PushReply>>);
 
 /// `POST /api/v1/push`
 pub(super) async fn push(State(gateway): State<Arc<Gateway>>, body: Raw) -> Result<Response> {
-    let started = Instant::now();
     let pending = if body.bytes.len() <= INLINE_BYTES_MAX {
         submit(&gateway, &body.bytes)?
     } else {
@@ -217,7 +215,6 @@ pub(super) async fn push(State(gateway): State<Arc<Gateway>>, body: Raw) -> Resu
         // Nothing was stored: the status says why, and a client may send the whole request again.
         return Err(error.into());
     }
-    gateway.metrics.pushed(started.elapsed());
     Ok(json::answer_bytes(StatusCode::CREATED, rows.finish().into()))
 }
 

@@ -10,14 +10,14 @@ use serde_json::json;
 
 use super::body::Raw;
 use super::error::{ApiError, Result};
-use super::{Gateway, health, json, series};
+use super::{Gateway, health, json, process};
 
 /// `GET /metrics`: Queen's shape.
 pub(super) async fn metrics(State(gateway): State<Arc<Gateway>>) -> Result<Response> {
     let uptime = gateway.started.elapsed().as_secs_f64();
     let (requests, errors, connections) = (gateway.metrics.requests(), gateway.metrics.errors(), gateway.metrics.connections());
     let stats = gateway.call(|engine| Ok(engine.stats())).await?;
-    let cpu_us = series::cpu_us();
+    let cpu_us = process::cpu_us();
     let rates = gateway.series.last_minute();
     Ok(json::ok(&json!({
         "uptime": uptime, "version": health::VERSION,
@@ -27,7 +27,7 @@ pub(super) async fn metrics(State(gateway): State<Arc<Gateway>>) -> Result<Respo
             "acked": stats.total.messages_acked, "dropped": stats.total.messages_dropped,
             "deadLetter": stats.total.dead_letters, "rate": rates.pushed,
         },
-        "memory": { "rss": series::memory_bytes(), "pendingBytes": stats.pending_bytes, "bodyBytes": gateway.body_budget.held() },
+        "memory": { "rss": process::memory_bytes(), "pendingBytes": stats.pending_bytes, "bodyBytes": gateway.body_budget.held() },
         "cpu": { "user": cpu_us, "system": 0, "seconds": cpu_us as f64 / 1e6 },
         "disk": { "logBytes": stats.total.log_bytes, "freeBytes": stats.disk_free_bytes },
         "connections": connections, "waitingPops": stats.waiting_pops, "queues": stats.queues,

@@ -22,6 +22,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Counts connections.
 pub(super) struct Door {
     all: Arc<Semaphore>,
+    connections_max: usize,
     addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
     per_address_max: usize,
 }
@@ -37,9 +38,16 @@ impl Door {
     pub(super) fn new(options: &ServerOptions) -> Self {
         Self {
             all: Arc::new(Semaphore::new(options.connections_max)),
+            connections_max: options.connections_max,
             addresses: Arc::default(),
             per_address_max: options.connections_per_address_max,
         }
+    }
+
+    /// Counts the permits that are out.
+    pub(super) fn counter(&self) -> impl Fn() -> usize + Send + Sync + use<> {
+        let (all, connections_max) = (self.all.clone(), self.connections_max);
+        move || connections_max.saturating_sub(all.available_permits())
     }
 
     /// A permit, or which bound is reached.
@@ -127,7 +135,9 @@ mod tests {
         assert_eq!(door.enter(first).err().unwrap().code, ErrorCode::Busy);
         let _three = door.enter(second).unwrap();
         assert!(door.enter(second).is_err(), "the server is full");
+        assert_eq!(door.counter()(), 3);
         drop(one);
+        assert_eq!(door.counter()(), 2);
         drop(door.enter(second).unwrap());
         assert_eq!(lock(&door.addresses).len(), 2);
     }

@@ -38,6 +38,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
+    door: Door,
 }
 
 /// What all connections share.
@@ -69,7 +70,8 @@ impl Server {
             engine,
             options,
         };
-        Ok(Self { listener, address, shared: Arc::new(shared) })
+        let door = Door::new(&shared.options);
+        Ok(Self { listener, address, shared: Arc::new(shared), door })
     }
 
     /// The address that it listens on, with the port that the operating system chose.
@@ -77,11 +79,15 @@ impl Server {
         self.address
     }
 
+    /// Counts the open connections, also while it serves.
+    pub fn connection_counter(&self) -> impl Fn() -> usize + Send + Sync + use<> {
+        self.door.counter()
+    }
+
     /// Serves until `shutdown`, then takes no more connections, refuses new requests with `ShuttingDown`, answers those in
     /// flight, ends subscriptions and returns when all connections are closed, at the latest after
     /// [`drain_timeout`](ServerOptions::drain_timeout). Leaves the engine open.
     pub async fn serve(self, shutdown: CancellationToken) {
-        let door = Door::new(&self.shared.options);
         let mut connections = JoinSet::new();
         let mut pause = Pause::default();
         loop {
@@ -92,7 +98,7 @@ impl Server {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => {
                         pause.reset();
-                        self.admit(stream, peer, &door, &mut connections);
+                        self.admit(stream, peer, &mut connections);
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -114,8 +120,8 @@ impl Server {
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, door: &Door, connections: &mut JoinSet<()>) {
-        let permit = match door.enter(peer.ip()) {
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
+        let permit = match self.door.enter(peer.ip()) {
             Ok(permit) => permit,
             Err(error) => {
                 tracing::debug!(%peer, %error, "a connection is turned away");

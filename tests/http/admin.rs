@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use fanlog::http::HttpOptions;
 use serde_json::{Value, json};
 
 use crate::server::{Server, ack, pop, push, unique};
@@ -203,7 +204,8 @@ fn resources_and_status_have_real_numbers() {
 
 #[test]
 fn health_readiness_and_metrics_answer() {
-    let server = Server::start();
+    let count_connections: fanlog::http::CountConnections = std::sync::Arc::new(|| 3);
+    let server = Server::start_with(HttpOptions { count_connections: Some(count_connections), ..HttpOptions::default() });
     let mut client = server.client();
     let queue = unique("metrics");
     push(&mut client, &queue, &[json!(1), json!(2)]);
@@ -220,12 +222,26 @@ fn health_readiness_and_metrics_answer() {
         format!("fanlog_pushed_messages_total{{queue=\"{queue}\"}} 2.0"),
         format!("fanlog_group_lag_messages{{queue=\"{queue}\",group=\"g\"}} 1.0"),
         format!("fanlog_group_leases{{queue=\"{queue}\",group=\"g\"}} 1.0"),
-        "fanlog_http_push_seconds_count 1".to_owned(),
-        "fanlog_http_delivery_seconds_count 1".to_owned(),
+        "fanlog_push_duration_seconds_count 1".to_owned(),
+        "fanlog_delivery_duration_seconds_count 1".to_owned(),
+        "fanlog_delivery_duration_seconds_bucket{le=\"+Inf\"} 1".to_owned(),
+        format!("fanlog_removed_messages_total{{queue=\"{queue}\"}} 0.0"),
+        "fanlog_connections 3".to_owned(),
         "fanlog_http_requests_total{method=\"POST\",route=\"/api/v1/push\",status=\"201\"} 1".to_owned(),
         "fanlog_recovery_losses 0".to_owned(),
     ] {
         assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+    for metric in [
+        "fanlog_sync_duration_seconds_count",
+        "fanlog_commit_size_bytes_sum",
+        "fanlog_open_maps",
+        "fanlog_max_maps",
+        "fanlog_process_open_fds",
+        "fanlog_process_max_fds",
+    ] {
+        let line = text.lines().find_map(|line| line.strip_prefix(metric)).unwrap_or_else(|| panic!("no {metric} in\n{text}"));
+        assert!(line.trim().parse::<f64>().unwrap() > 0.0, "{metric}{line}");
     }
     assert!(text.ends_with("# EOF\n"));
     assert!(!text.contains("Default"), "a partition became a label");

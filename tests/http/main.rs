@@ -10,6 +10,7 @@ mod groups;
 mod limits;
 mod mixed;
 mod openapi;
+mod ops;
 mod pops;
 mod pushes;
 mod server;

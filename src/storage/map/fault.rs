@@ -68,6 +68,12 @@ impl Drop for Watch {
     }
 }
 
+/// Ranges under guard now.
+pub(super) fn watched() -> usize {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    USED.load(Ordering::Relaxed).saturating_sub(free.len())
+}
+
 fn take_place() -> Option<usize> {
     let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(number) = free.pop() {
