@@ -1,6 +1,5 @@
 //! `POST /ack` and `/ack/batch`: always 200; each item says whether it took effect.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -10,30 +9,32 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::model::{self, AckItem, AckOutcome, AckReply, AckRequest, AckTarget, AckVerb, ErrorCode, Now};
+use crate::record::PartitionId;
 
 use super::body::Raw;
 use super::error::{Result, code_name};
-use super::{Gateway, group_option, json};
+use super::json::Text;
+use super::{Gateway, group_name, json};
 
 /// An acknowledgement as clients write it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Acknowledgement<'a> {
     #[serde(default, borrow)]
-    pub(super) transaction_id: Option<Cow<'a, str>>,
+    pub(super) transaction_id: Option<Text<'a>>,
     /// In place of the transaction id: cheaper, since nothing is looked up.
     #[serde(default)]
     pub(super) offset: Option<u64>,
     #[serde(default, borrow)]
-    pub(super) partition_id: Option<Cow<'a, str>>,
+    pub(super) partition_id: Option<Text<'a>>,
     #[serde(default, borrow)]
-    pub(super) status: Option<Cow<'a, str>>,
+    pub(super) status: Option<Text<'a>>,
     #[serde(default, borrow)]
-    pub(super) error: Option<Cow<'a, str>>,
+    pub(super) error: Option<Text<'a>>,
     #[serde(default, borrow)]
-    pub(super) consumer_group: Option<Cow<'a, str>>,
+    pub(super) consumer_group: Option<Text<'a>>,
     #[serde(default, borrow)]
-    pub(super) lease_id: Option<Cow<'a, str>>,
+    pub(super) lease_id: Option<Text<'a>>,
     /// With `retry`: seconds before the message is handed out again.
     #[serde(default)]
     pub(super) delay_seconds: Option<f64>,
@@ -45,7 +46,7 @@ struct Batch<'a> {
     #[serde(borrow)]
     acknowledgments: Vec<Acknowledgement<'a>>,
     #[serde(default, borrow)]
-    consumer_group: Option<Cow<'a, str>>,
+    consumer_group: Option<Text<'a>>,
 }
 
 /// What became of one acknowledgement.
@@ -116,6 +117,14 @@ pub(super) struct Group {
     pub(super) request: AckRequest,
     /// Index and transaction id of each item.
     pub(super) rows: Vec<(usize, String)>,
+    /// The partition's id as the client has it.
+    partition_id: String,
+}
+
+impl Group {
+    fn is_for(&self, (partition_id, group, lease_id): (&str, Option<&str>, &str)) -> bool {
+        self.partition_id == partition_id && self.request.group.as_deref() == group && self.request.lease_id == lease_id
+    }
 }
 
 /// Acknowledgements sorted into one request for each partition, group and lease.
@@ -138,21 +147,16 @@ impl Grouping {
         let Some(partition_id) = ack.partition_id.as_deref().filter(|id| !id.is_empty()) else {
             return self.refuse(index, transaction_id, ErrorCode::BadRequest, "partitionId is missing");
         };
-        let group = group_option(ack.consumer_group.as_deref());
-        let lease_id = ack.lease_id.as_deref().unwrap_or_default();
-        let key = (partition_id.to_owned(), group.clone(), lease_id.to_owned());
-        let at = match self.places.get(&key) {
-            Some(&at) => at,
+        let group = group_name(ack.consumer_group.as_deref());
+        let key = (partition_id, group, ack.lease_id.as_deref().unwrap_or_default());
+        let at = match self.find(key) {
+            Some(at) => at,
             None => {
                 let Some((queue, partition)) = gateway.place(partition_id) else {
                     let text = format!("no partition has the id {partition_id}");
                     return self.refuse(index, transaction_id, ErrorCode::UnknownMessage, &text);
                 };
-                let request =
-                    AckRequest { queue, partition_id: partition, group, lease_id: lease_id.to_owned(), items: Vec::new() };
-                self.groups.push(Group { request, rows: Vec::new() });
-                self.places.insert(key, self.groups.len() - 1);
-                self.groups.len() - 1
+                self.begin(key, queue, partition)
             }
         };
         let Some(group) = self.groups.get_mut(at) else { return };
@@ -165,9 +169,31 @@ impl Grouping {
         });
     }
 
+    /// The group that takes an acknowledgement. Most requests are about one claim: the last group is looked at before hashing.
+    fn find(&self, key: (&str, Option<&str>, &str)) -> Option<usize> {
+        match self.groups.last() {
+            None => None,
+            Some(last) if last.is_for(key) => Some(self.groups.len() - 1),
+            Some(_) => self.places.get(&owned(key)).copied(),
+        }
+    }
+
+    fn begin(&mut self, key: (&str, Option<&str>, &str), queue: String, partition: PartitionId) -> usize {
+        let (partition_id, group, lease_id) = owned(key);
+        let at = self.groups.len();
+        self.places.insert(owned(key), at);
+        let request = AckRequest { queue, partition_id: partition, group, lease_id, items: Vec::new() };
+        self.groups.push(Group { request, rows: Vec::new(), partition_id });
+        at
+    }
+
     fn refuse(&mut self, index: usize, transaction_id: &str, code: ErrorCode, text: &str) {
         self.refused.push(Verdict::refused(index, transaction_id, &model::Error::new(code, text)));
     }
+}
+
+fn owned((partition_id, group, lease_id): (&str, Option<&str>, &str)) -> (String, Option<String>, String) {
+    (partition_id.to_owned(), group.map(str::to_owned), lease_id.to_owned())
 }
 
 /// Queen's words for what is said of a message.
@@ -202,7 +228,7 @@ async fn acknowledge(gateway: &Arc<Gateway>, acks: &[Acknowledgement<'_>]) -> Re
     }
     let now = Now::read();
     let mut pending = Vec::new();
-    for Group { request, rows } in grouping.groups {
+    for Group { request, rows, .. } in grouping.groups {
         let (answer, answered) = oneshot::channel();
         // The client may be gone by then; the acknowledgement counts all the same.
         gateway.engine.submit_ack(request, now, Box::new(move |reply| drop(answer.send(reply))));

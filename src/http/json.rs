@@ -1,5 +1,7 @@
 //! JSON in and out: whole bodies, payloads as the bytes that came, visible attributes.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -46,7 +48,10 @@ pub(super) fn answer_bytes(status: StatusCode, body: Body) -> Response {
 
 /// Reads a body as JSON.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T> {
-    serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("body does not parse: {error}")))
+    let bad = |error: &dyn std::fmt::Display| ApiError::bad_request(format!("body does not parse: {error}"));
+    // Checked as a whole at once, the text need not be checked string by string.
+    let text = std::str::from_utf8(body).map_err(|error| bad(&error))?;
+    serde_json::from_str(text).map_err(|error| bad(&error))
 }
 
 /// Reads a body that may be absent or `null`.
@@ -150,16 +155,56 @@ pub(super) fn attributes(raw: &RawValue) -> Result<Attributes> {
     Ok(attributes)
 }
 
-/// Appends a JSON string.
-pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
-    // Writing a string into a vector cannot fail.
-    let _ = serde_json::to_writer(out, text);
+/// A JSON string that stays where it is in the body, unless it has escapes. An `Option<Cow<str>>` would always be a copy.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl std::ops::Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
 }
 
-/// Appends `"key":"text"`.
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+/// Appends a JSON string.
+pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
+    // Nearly all texts are ids and names without anything to escape; the test below is a vector instruction.
+    let is_plain = text.bytes().fold(true, |is_plain, byte| is_plain & (byte >= 0x20) & (byte != b'"') & (byte != b'\\'));
+    if is_plain {
+        out.reserve(text.len() + 2);
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+    } else {
+        // Writing a string into a vector cannot fail.
+        let _ = serde_json::to_writer(out, text);
+    }
+}
+
+/// Appends a number.
+pub(super) fn write_number(out: &mut Vec<u8>, number: u64) {
+    // Writing a number into a vector cannot fail.
+    let _ = serde_json::to_writer(out, &number);
+}
+
+/// Appends `"key":`; the key needs no escapes.
+pub(super) fn write_key(out: &mut Vec<u8>, key: &str) {
+    out.push(b'"');
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+/// Appends `"key":"text"`; the key needs no escapes.
 pub(super) fn write_field(out: &mut Vec<u8>, key: &str, text: &str) {
-    write_text(out, key);
-    out.push(b':');
+    write_key(out, key);
     write_text(out, text);
 }
 
@@ -168,8 +213,8 @@ pub(super) fn write_optional(out: &mut Vec<u8>, key: &str, text: Option<&str>) {
     match text {
         Some(text) => write_field(out, key, text),
         None => {
-            write_text(out, key);
-            out.extend_from_slice(b":null");
+            write_key(out, key);
+            out.extend_from_slice(b"null");
         }
     }
 }
@@ -198,6 +243,30 @@ mod tests {
             let payload = Payload::of(bytes);
             assert_eq!((written(&payload), payload.encoding()), (format!("\"{base64}\""), Some(BASE64_MARKER)));
         }
+    }
+
+    #[test]
+    fn texts_and_numbers_are_written_as_serde_json_writes_them() {
+        for text in ["", "plain", "with \"quotes\" and \\", "control \u{1} \n \u{1f}", "\u{7f} ü 🐝 \u{2028}"] {
+            let mut out = Vec::new();
+            write_text(&mut out, text);
+            assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(text).unwrap());
+        }
+        let mut out = Vec::new();
+        write_field(&mut out, "key", "a\"b");
+        out.push(b',');
+        write_optional(&mut out, "none", None);
+        write_number(&mut out, u64::MAX);
+        assert_eq!(String::from_utf8(out).unwrap(), r#""key":"a\"b","none":null18446744073709551615"#);
+    }
+
+    #[test]
+    fn texts_borrow_from_the_body_unless_they_have_escapes() {
+        let texts: Vec<Option<Text<'_>>> = parse(r#"["plain ü", "a\u0062", null]"#.as_bytes()).unwrap();
+        assert!(matches!(&texts[0], Some(Text(Cow::Borrowed("plain ü")))));
+        assert!(matches!(&texts[1], Some(Text(Cow::Owned(text))) if text == "ab"));
+        assert_eq!(texts[2], None);
+        assert_eq!(parse::<Vec<Text<'_>>>(b"[\"\xff\"]").unwrap_err().code, "bad_request");
     }
 
     #[test]

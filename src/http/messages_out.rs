@@ -5,13 +5,16 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::model::{BatchSlice, Claim, PopReply, StoredMessage};
-use crate::record::{Offset, StoredBatch, ValueRef, derived_id};
+use crate::record::{Attributes, DerivedId, Offset, StoredBatch, ValueRef};
 
 use super::encryption::Cipher;
 use super::error::{ApiError, Result};
-use super::json::{Payload, Visible, write_field, write_optional, write_text};
+use super::json::{Payload, Visible, write_field, write_key, write_number, write_optional};
 use super::push::{ENCRYPTED, PRODUCER, TRACE};
 use super::{ids, time};
+
+/// About as many bytes as a message of an answer has beside its payload and what all messages of its claim share.
+const MESSAGE_BYTES: usize = 240;
 
 /// What a pop took, and for whom.
 pub(super) struct Delivered<'a> {
@@ -40,18 +43,13 @@ pub(super) fn write_pop(out: &mut Vec<u8>, delivered: &Delivered<'_>) -> Result<
     out.extend_from_slice(b",\"messages\":[");
     let mut written = 0;
     for claim in &reply.claims {
-        let tail = tail(claim, delivered);
+        let mut writer = Writer::new(out, claim, delivered);
         for batch in &claim.batches {
-            for message in messages(batch)?.iter() {
-                if written > 0 {
-                    out.push(b',');
-                }
-                written += 1;
-                write_message(out, claim, message, delivered.cipher, &tail)?;
-            }
+            written = writer.batch(batch, written)?;
         }
     }
-    out.extend_from_slice(format!("],\"partitionsClaimed\":{}", reply.claims.len()).as_bytes());
+    out.extend_from_slice(b"],\"partitionsClaimed\":");
+    write_number(out, reply.claims.len() as u64);
     write_notices(out, &reply.claims);
     Ok(written)
 }
@@ -69,77 +67,170 @@ pub(super) fn offsets(claim: &Claim) -> Result<Vec<Offset>> {
 pub(super) fn messages(batch: &BatchSlice) -> Result<Cow<'_, [StoredMessage]>> {
     match batch {
         BatchSlice::Messages(messages) => Ok(Cow::Borrowed(messages)),
-        BatchSlice::Whole(bytes) => StoredBatch::parse(bytes.clone())
-            .and_then(|batch| batch.messages())
-            .map(Cow::Owned)
-            .map_err(|error| ApiError::internal(format!("a stored batch does not decode: {error}"))),
+        BatchSlice::Whole(bytes) => {
+            StoredBatch::parse(bytes.clone()).and_then(|batch| batch.messages()).map(Cow::Owned).map_err(|error| damaged(&error))
+        }
     }
+}
+
+fn damaged(error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::internal(format!("a stored batch does not decode: {error}"))
 }
 
 /// The payload as its producer gave it, and whether it was stored encrypted.
 pub(super) fn plain(message: &StoredMessage, cipher: &Cipher) -> Result<(Bytes, bool)> {
-    if !message.attributes.is_empty() && message.attributes.get(ENCRYPTED).is_some() {
-        return Ok((cipher.open(&message.payload)?, true));
+    match is_encrypted(&message.attributes) {
+        true => Ok((cipher.open(&message.payload)?, true)),
+        false => Ok((message.payload.clone(), false)),
     }
-    Ok((message.payload.clone(), false))
+}
+
+fn is_encrypted(attributes: &Attributes) -> bool {
+    !attributes.is_empty() && attributes.get(ENCRYPTED).is_some()
 }
 
 /// A text that the gateway keeps in an attribute of its own.
 pub(super) fn reserved<'a>(message: &'a StoredMessage, key: &str) -> Option<&'a str> {
-    match message.attributes.get(key) {
+    text_of(&message.attributes, key)
+}
+
+fn text_of<'a>(attributes: &'a Attributes, key: &str) -> Option<&'a str> {
+    match attributes.get(key) {
         Some(ValueRef::String(text)) => Some(text),
         _ => None,
     }
 }
 
-/// The end of every message of a claim, which is the same for all of them.
-fn tail(claim: &Claim, delivered: &Delivered<'_>) -> Vec<u8> {
-    let mut out = Vec::new();
-    let partition_id = ids::partition_id(claim.incarnation, claim.partition_id);
-    let fields = [
-        ("queue", claim.queue.as_str()),
-        ("partitionId", &partition_id),
-        ("partition", &claim.partition),
-        ("leaseId", &delivered.reply.lease_id),
-        ("consumerGroup", delivered.group),
-    ];
-    for (key, text) in fields {
-        out.push(b',');
-        write_field(&mut out, key, text);
-    }
-    out.push(b'}');
-    out
+/// A message as it is about to be written.
+struct Shown<'a> {
+    offset: Offset,
+    created_at_us: u64,
+    transaction_id: Option<&'a str>,
+    attributes: Cow<'a, Attributes>,
+    payload: &'a [u8],
+    delivery_count: u32,
 }
 
-fn write_message(out: &mut Vec<u8>, claim: &Claim, message: &StoredMessage, cipher: &Cipher, tail: &[u8]) -> Result<()> {
-    let id = derived_id(claim.incarnation, claim.partition_id, message.offset);
-    let (payload, _) = plain(message, cipher)?;
-    let payload = Payload::of(&payload);
-    out.push(b'{');
-    write_field(out, "id", &id);
-    out.push(b',');
-    write_field(out, "transactionId", message.transaction_id.as_deref().unwrap_or(&id));
-    out.push(b',');
-    write_optional(out, "traceId", reserved(message, TRACE));
-    out.extend_from_slice(b",\"data\":");
-    payload.write(out);
-    if let Some(encoding) = payload.encoding() {
+/// Writes the messages of a claim.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    claim: &'a Claim,
+    cipher: &'a Cipher,
+    /// The end of every message, which is the same for all of them.
+    tail: Vec<u8>,
+    /// The last time that was written, and how: messages of a batch share it.
+    created_at: (u64, String),
+}
+
+impl<'a> Writer<'a> {
+    fn new(out: &'a mut Vec<u8>, claim: &'a Claim, delivered: &'a Delivered<'_>) -> Self {
+        let mut tail = Vec::new();
+        let partition_id = ids::partition_id(claim.incarnation, claim.partition_id);
+        let fields = [
+            ("queue", claim.queue.as_str()),
+            ("partitionId", &partition_id),
+            ("partition", &claim.partition),
+            ("leaseId", &delivered.reply.lease_id),
+            ("consumerGroup", delivered.group),
+        ];
+        for (key, text) in fields {
+            tail.push(b',');
+            write_field(&mut tail, key, text);
+        }
+        tail.push(b'}');
+        Self { out, claim, cipher: delivered.cipher, tail, created_at: (0, time::iso(0)) }
+    }
+
+    /// Writes a batch after `written` messages; how many it is then. A batch that came whole is unpacked on the way.
+    fn batch(&mut self, batch: &BatchSlice, mut written: u64) -> Result<u64> {
+        let bytes = match batch {
+            BatchSlice::Whole(bytes) => bytes,
+            BatchSlice::Messages(messages) => {
+                for message in messages {
+                    self.message(
+                        &Shown {
+                            offset: message.offset,
+                            created_at_us: message.created_at_us,
+                            transaction_id: message.transaction_id.as_deref(),
+                            attributes: Cow::Borrowed(&message.attributes),
+                            payload: &message.payload,
+                            delivery_count: message.delivery_count,
+                        },
+                        written > 0,
+                    )?;
+                    written += 1;
+                }
+                return Ok(written);
+            }
+        };
+        let batch = StoredBatch::parse(bytes.clone()).and_then(|batch| batch.open()).map_err(|error| damaged(&error))?;
+        let (base, created_at_us, count) = (batch.batch().base_offset, batch.created_at_us(), batch.batch().count);
+        self.out.reserve(batch.block_bytes() + count as usize * (MESSAGE_BYTES + self.tail.len()));
+        for (entry, offset) in batch.entries().map_err(|error| damaged(&error))?.zip(base..) {
+            let entry = entry.map_err(|error| damaged(&error))?;
+            let attributes = match entry.attributes {
+                [] => Attributes::default(),
+                encoded => Attributes::decode(encoded).map_err(|error| damaged(&error))?,
+            };
+            self.message(
+                &Shown {
+                    offset,
+                    created_at_us,
+                    transaction_id: entry.transaction_id,
+                    attributes: Cow::Owned(attributes),
+                    payload: batch.payload(&entry),
+                    delivery_count: 0,
+                },
+                written > 0,
+            )?;
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    fn message(&mut self, message: &Shown<'_>, has_others: bool) -> Result<()> {
+        let attributes: &Attributes = &message.attributes;
+        let opened;
+        let payload = match is_encrypted(attributes) {
+            true => {
+                opened = self.cipher.open(message.payload)?;
+                Payload::of(&opened)
+            }
+            false => Payload::of(message.payload),
+        };
+        if self.created_at.0 != message.created_at_us {
+            self.created_at = (message.created_at_us, time::iso(message.created_at_us));
+        }
+        let id = DerivedId::new(self.claim.incarnation, self.claim.partition_id, message.offset);
+        let out = &mut *self.out;
+        out.extend_from_slice(if has_others { b",{" } else { b"{" });
+        write_field(out, "id", id.as_str());
         out.push(b',');
-        write_field(out, "dataEncoding", encoding);
+        write_field(out, "transactionId", message.transaction_id.unwrap_or(id.as_str()));
+        out.push(b',');
+        write_optional(out, "traceId", text_of(attributes, TRACE));
+        out.extend_from_slice(b",\"data\":");
+        payload.write(out);
+        if let Some(encoding) = payload.encoding() {
+            out.push(b',');
+            write_field(out, "dataEncoding", encoding);
+        }
+        let visible = Visible(attributes);
+        if !visible.is_empty() {
+            out.extend_from_slice(b",\"attributes\":");
+            serde_json::to_writer(&mut *out, &visible).map_err(|error| ApiError::internal(error.to_string()))?;
+        }
+        out.push(b',');
+        write_optional(out, "producerSub", text_of(attributes, PRODUCER));
+        out.push(b',');
+        write_field(out, "createdAt", &self.created_at.1);
+        out.extend_from_slice(b",\"offset\":");
+        write_number(out, message.offset);
+        out.extend_from_slice(b",\"deliveryAttempt\":");
+        write_number(out, message.delivery_count.max(self.claim.delivery_count).into());
+        out.extend_from_slice(&self.tail);
+        Ok(())
     }
-    let visible = Visible(&message.attributes);
-    if !visible.is_empty() {
-        out.extend_from_slice(b",\"attributes\":");
-        serde_json::to_writer(&mut *out, &visible).map_err(|error| ApiError::internal(error.to_string()))?;
-    }
-    out.push(b',');
-    write_optional(out, "producerSub", reserved(message, PRODUCER));
-    out.push(b',');
-    write_field(out, "createdAt", &time::iso(message.created_at_us));
-    let attempt = message.delivery_count.max(claim.delivery_count);
-    out.extend_from_slice(format!(",\"offset\":{},\"deliveryAttempt\":{attempt}", message.offset).as_bytes());
-    out.extend_from_slice(tail);
-    Ok(())
 }
 
 /// What a reader must hear of a claim beyond its messages: why the last delivery failed, and what it will never get.
@@ -154,8 +245,8 @@ fn write_notices(out: &mut Vec<u8>, claims: &[Claim]) {
         }
         if let Some(lost) = claim.lost {
             out.push(b',');
-            write_text(out, "lost");
-            out.extend_from_slice(format!(":{{\"first\":{},\"last\":{}}}", lost.first, lost.last).as_bytes());
+            write_key(out, "lost");
+            out.extend_from_slice(format!("{{\"first\":{},\"last\":{}}}", lost.first, lost.last).as_bytes());
         }
         out.push(b'}');
     }
@@ -168,7 +259,7 @@ fn write_notices(out: &mut Vec<u8>, claims: &[Claim]) {
 mod tests {
     use super::*;
     use crate::model::OffsetRange;
-    use crate::record::Attributes;
+    use crate::record::derived_id;
     use serde_json::{Value, json};
 
     fn claim(messages: Vec<StoredMessage>) -> Claim {

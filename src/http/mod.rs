@@ -186,6 +186,11 @@ async fn until_draining(mut draining: watch::Receiver<bool>) {
 }
 
 /// The primary group's name stands for no name, here as in the engine.
+fn group_name(name: Option<&str>) -> Option<&str> {
+    name.filter(|name| !name.is_empty() && *name != model::PRIMARY_GROUP)
+}
+
+/// As [`group_name`], with a text of its own.
 fn group_option(name: Option<&str>) -> Option<String> {
-    name.filter(|name| !name.is_empty() && *name != model::PRIMARY_GROUP).map(str::to_owned)
+    group_name(name).map(str::to_owned)
 }

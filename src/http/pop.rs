@@ -7,11 +7,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::engine::{Engine, Watch};
-use crate::model::{AckItem, AckRequest, AckTarget, AckVerb, Claim, ErrorCode, Now, PopReply, PopRequest, PopSource, Start};
+use crate::model::{
+    self, AckItem, AckRequest, AckTarget, AckVerb, BatchSlice, Claim, ErrorCode, Now, PopReply, PopRequest, PopSource, Start,
+};
 
 use super::delivery::Delivery;
 use super::error::{ApiError, Result};
@@ -28,6 +30,9 @@ const LEASE_SECONDS_MAX: u64 = 7 * 24 * 3600;
 
 /// Payload bytes of one answer, as stored.
 const BYTES_MAX: u32 = 16 << 20;
+
+/// Answers from more stored bytes are written on a blocking thread.
+const INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// How often a queue is looked for that does not exist yet: nothing can wake a pop that waits for it.
 const UNKNOWN_QUEUE_PAUSE: Duration = Duration::from_millis(250);
@@ -188,23 +193,48 @@ fn is_absent(code: ErrorCode) -> bool {
 
 /// The answer with what is there now, or `None`.
 async fn take(gateway: &Arc<Gateway>, ask: &Arc<Ask>) -> Result<Option<Response>> {
-    let (shared, ask) = (gateway.clone(), ask.clone());
-    gateway
-        .blocking(move || {
-            let popped =
-                if ask.is_conflated { newest(&shared.engine, &ask.request) } else { claim(&shared.engine, &ask.request) };
-            let Some((reply, delivery)) = popped? else { return Ok(None) };
-            let out = render(&shared, &ask, &reply)?;
-            Ok(Some(json::answer_bytes(StatusCode::OK, delivery.into_body(out))))
-        })
-        .await
+    let popped = if ask.is_conflated {
+        let (shared, ask) = (gateway.clone(), ask.clone());
+        gateway.blocking(move || newest(&shared.engine, &ask.request)).await?
+    } else {
+        claim(&gateway.engine, &ask.request).await?
+    };
+    let Some((reply, delivery)) = popped else { return Ok(None) };
+    let out = if stored_bytes(&reply) <= INLINE_BYTES_MAX {
+        render(gateway, ask, &reply)?
+    } else {
+        let (shared, ask) = (gateway.clone(), ask.clone());
+        gateway.blocking(move || render(&shared, &ask, &reply)).await?
+    };
+    Ok(Some(json::answer_bytes(StatusCode::OK, delivery.into_body(out))))
+}
+
+/// Bytes of what was popped, as it is stored.
+fn stored_bytes(reply: &PopReply) -> usize {
+    let bytes = |batch: &BatchSlice| match batch {
+        BatchSlice::Whole(bytes) => bytes.len(),
+        BatchSlice::Messages(messages) => messages.iter().map(|message| message.payload.len()).sum(),
+    };
+    reply.claims.iter().flat_map(|claim| &claim.batches).map(bytes).sum()
 }
 
 /// What a pop took, and the guard that gives it back if the client is gone.
 type Popped = Option<(PopReply, Delivery)>;
 
-fn claim(engine: &Engine, request: &PopRequest) -> Result<Popped> {
-    match engine.pop(request, Now::read()) {
+/// Pops at once, on this thread as the binary protocol does: only the commit of an automatic acknowledgement is waited for elsewhere.
+async fn claim(engine: &Engine, request: &PopRequest) -> Result<Popped> {
+    if !request.auto_ack {
+        return guard(engine, engine.pop(request, Now::read()));
+    }
+    let (answer, answered) = oneshot::channel();
+    engine.submit_pop(request, Now::read(), Box::new(move |reply| drop(answer.send(reply))));
+    let reply =
+        answered.await.unwrap_or_else(|_| Err(model::Error::new(ErrorCode::Internal, "the pop was given up inside the server")));
+    guard(engine, reply)
+}
+
+fn guard(engine: &Engine, reply: model::Result<PopReply>) -> Result<Popped> {
+    match reply {
         Ok(reply) => {
             let delivery = Delivery::new(engine, &reply.lease_id);
             // Notices without messages (removed by retention) still go out.
@@ -221,7 +251,7 @@ fn claim(engine: &Engine, request: &PopRequest) -> Result<Popped> {
 fn newest(engine: &Engine, request: &PopRequest) -> Result<Popped> {
     let request = PopRequest { messages_max: CONFLATION_STEP, bytes_max: CONFLATION_BYTES, ..request.clone() };
     loop {
-        let Some((reply, delivery)) = claim(engine, &request)? else { return Ok(None) };
+        let Some((reply, delivery)) = guard(engine, engine.pop(&request, Now::read()))? else { return Ok(None) };
         let mut is_newest = true;
         for claim in &reply.claims {
             is_newest &= !skip_older(engine, &request, &reply.lease_id, claim)?;

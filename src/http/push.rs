@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -15,12 +14,12 @@ use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::model::{self, Now, PushItem, PushReply, PushRequest, PushResult};
-use crate::record::{Attributes, DEFAULT_PARTITION, Message, TRANSACTION_ID_BYTES_MAX, check_name, derived_id};
+use crate::record::{Attributes, DEFAULT_PARTITION, DerivedId, Message, TRANSACTION_ID_BYTES_MAX, check_name, derived_id};
 
 use super::body::Raw;
 use super::encryption::Cipher;
 use super::error::{ApiError, Result, code_name};
-use super::json::{self, write_field};
+use super::json::{self, Text, write_field, write_number};
 use super::{Gateway, ids};
 
 /// Attribute of an encrypted payload.
@@ -32,6 +31,12 @@ pub(super) const PRODUCER: &str = "fanlog.producer";
 
 /// Larger bodies are read, filtered and compressed on a blocking thread.
 const INLINE_BYTES_MAX: usize = 256 * 1024;
+
+/// About as many bytes as a row of an answer has beside the queue's name.
+const ROW_BYTES: usize = 200;
+
+const QUEUED: &[u8] = b",\"status\":\"queued\"";
+const DUPLICATE: &[u8] = b",\"status\":\"duplicate\"";
 
 #[derive(Deserialize)]
 struct Body<'a> {
@@ -46,22 +51,23 @@ pub(super) struct Item<'a> {
     #[serde(borrow)]
     queue: Cow<'a, str>,
     #[serde(borrow)]
-    partition: Option<Cow<'a, str>>,
+    partition: Option<Text<'a>>,
     #[serde(borrow)]
     payload: &'a RawValue,
     #[serde(borrow)]
-    transaction_id: Option<Cow<'a, str>>,
+    transaction_id: Option<Text<'a>>,
     #[serde(borrow)]
     attributes: Option<&'a RawValue>,
     /// Kept only in a transaction: a plain push drops it, as Queen does.
     #[serde(borrow)]
-    trace_id: Option<Cow<'a, str>>,
+    trace_id: Option<Text<'a>>,
 }
 
 /// The items of one partition, and where their results belong.
 pub(super) struct Group {
     pub(super) request: PushRequest,
     pub(super) rows: Vec<Row>,
+    is_encrypted: bool,
 }
 
 /// Where the result of an item belongs.
@@ -78,22 +84,21 @@ pub(super) struct Grouping<'a> {
     body: &'a Bytes,
     keeps_trace: bool,
     groups: Vec<Group>,
-    places: HashMap<(String, String), usize>,
-    encrypted: HashMap<String, bool>,
+    /// Where the group of a queue's partition is.
+    places: HashMap<String, HashMap<String, usize>>,
 }
 
 impl<'a> Grouping<'a> {
     pub(super) fn new(engine: &'a Engine, cipher: &'a Cipher, body: &'a Bytes, keeps_trace: bool) -> Self {
-        Self { engine, cipher, body, keeps_trace, groups: Vec::new(), places: HashMap::new(), encrypted: HashMap::new() }
+        Self { engine, cipher, body, keeps_trace, groups: Vec::new(), places: HashMap::new() }
     }
 
     /// Adds an item; an error refuses the whole request, before anything is stored.
     pub(super) fn add(&mut self, index: usize, item: Item<'_>) -> Result<()> {
         let named = |error: ApiError| ApiError { text: format!("item {index}: {}", error.text), ..error };
-        let partition = item.partition.unwrap_or(Cow::Borrowed(DEFAULT_PARTITION));
-        check_name(&item.queue).map_err(|error| named(error.into()))?;
-        check_name(&partition).map_err(|error| named(error.into()))?;
-        let transaction_id = item.transaction_id.filter(|id| !id.is_empty()).map(Cow::into_owned);
+        let partition = item.partition.as_deref().unwrap_or(DEFAULT_PARTITION);
+        let at = self.place(&item.queue, partition).map_err(named)?;
+        let transaction_id = item.transaction_id.as_deref().filter(|id| !id.is_empty()).map(str::to_owned);
         if let Some(length) = transaction_id.as_ref().map(String::len).filter(|&length| length > TRANSACTION_ID_BYTES_MAX) {
             return Err(ApiError::bad_request(format!(
                 "item {index}: transactionId is {length} bytes long, at most {TRANSACTION_ID_BYTES_MAX} are allowed"
@@ -104,12 +109,13 @@ impl<'a> Grouping<'a> {
             reserve(&mut attributes, TRACE, &trace).map_err(named)?;
         }
         let mut payload = self.body.slice_ref(item.payload.get().as_bytes());
-        if self.is_encrypted(&item.queue) {
+        let group = &mut self.groups[at];
+        if group.is_encrypted {
             payload = self.cipher.seal(&payload).map_err(named)?;
             reserve(&mut attributes, ENCRYPTED, "aes-256-gcm").map_err(named)?;
         }
         let message = Message { transaction_id: transaction_id.clone(), attributes, payload };
-        self.group(&item.queue, &partition).push(message, Row { index, transaction_id });
+        group.push(message, Row { index, transaction_id });
         Ok(())
     }
 
@@ -118,35 +124,33 @@ impl<'a> Grouping<'a> {
         self.groups
     }
 
-    fn group(&mut self, queue: &str, partition: &str) -> &mut Group {
+    /// The index of the group of a partition, which is made if it is new.
+    fn place(&mut self, queue: &str, partition: &str) -> Result<usize> {
         // Most requests have one group: look at the last one before hashing.
-        let is_last =
-            self.groups.last().is_some_and(|group| group.request.queue == queue && group.request.partition == partition);
-        let at = if is_last {
-            self.groups.len() - 1
-        } else {
-            let next = self.groups.len();
-            *self.places.entry((queue.to_owned(), partition.to_owned())).or_insert(next)
-        };
-        if at == self.groups.len() {
-            let request = PushRequest { queue: queue.to_owned(), partition: partition.to_owned(), ..PushRequest::default() };
-            self.groups.push(Group { request, rows: Vec::new() });
+        let is_last = self.groups.last().is_some_and(|group| group.is_for(queue, partition));
+        if is_last {
+            return Ok(self.groups.len() - 1);
         }
-        &mut self.groups[at]
-    }
-
-    fn is_encrypted(&mut self, queue: &str) -> bool {
-        if let Some(&is_encrypted) = self.encrypted.get(queue) {
-            return is_encrypted;
+        if let Some(&at) = self.places.get(queue).and_then(|partitions| partitions.get(partition)) {
+            return Ok(at);
         }
+        check_name(queue)?;
+        check_name(partition)?;
+        let request = PushRequest { queue: queue.to_owned(), partition: partition.to_owned(), ..PushRequest::default() };
         // A queue that does not exist yet is made with default settings: plain.
         let is_encrypted = self.engine.settings(queue).is_ok_and(|(_, settings)| settings.encryption_enabled);
-        self.encrypted.insert(queue.to_owned(), is_encrypted);
-        is_encrypted
+        let at = self.groups.len();
+        self.groups.push(Group { request, rows: Vec::new(), is_encrypted });
+        self.places.entry(queue.to_owned()).or_default().insert(partition.to_owned(), at);
+        Ok(at)
     }
 }
 
 impl Group {
+    fn is_for(&self, queue: &str, partition: &str) -> bool {
+        self.request.queue == queue && self.request.partition == partition
+    }
+
     fn push(&mut self, message: Message, row: Row) {
         if let PushItem::Messages(messages) = &mut self.request.items {
             messages.push(message);
@@ -165,23 +169,27 @@ pub(super) struct Outcome {
     pub(super) transaction_id: String,
     /// `None` if it was dropped.
     pub(super) offset: Option<u64>,
-    pub(super) is_duplicate: bool,
 }
 
 /// The outcome of the item in `row`, the `position`th of its push.
 pub(super) fn outcome(incarnation: u64, reply: &PushReply, position: usize, row: &Row) -> Outcome {
-    let (offset, is_duplicate) = match reply.results.get(position) {
-        Some(PushResult::Stored(offset)) => (Some(offset), false),
-        Some(PushResult::Duplicate(offset)) => (Some(offset), true),
-        Some(PushResult::Dropped) | None => (None, false),
-    };
+    let (offset, _) = stored(reply.results.get(position));
     // A message that no group takes has no place to make an id from, but the client is still given one.
     let message_id = match offset {
         Some(offset) => derived_id(incarnation, reply.partition_id, offset),
         None => uuid::Uuid::now_v7().to_string(),
     };
     let transaction_id = row.transaction_id.clone().unwrap_or_else(|| message_id.clone());
-    Outcome { message_id, transaction_id, offset, is_duplicate }
+    Outcome { message_id, transaction_id, offset }
+}
+
+/// Where a message is stored, if it is, and whether it was before.
+fn stored(result: Option<PushResult>) -> (Option<u64>, bool) {
+    match result {
+        Some(PushResult::Stored(offset)) => (Some(offset), false),
+        Some(PushResult::Duplicate(offset)) => (Some(offset), true),
+        Some(PushResult::Dropped) | None => (None, false),
+    }
 }
 
 /// The incarnation of a queue that was just pushed to.
@@ -227,25 +235,38 @@ struct Rows {
 }
 
 impl Rows {
+    /// Makes room for so many rows of about so many bytes.
+    fn reserve(&mut self, rows: usize, row_bytes: usize) {
+        self.text.reserve(rows * row_bytes);
+        self.begins.reserve(rows);
+    }
+
     /// Begins a row.
     fn begin(&mut self, index: usize) -> &mut Vec<u8> {
+        self.text.push(if self.begins.is_empty() { b'[' } else { b',' });
         self.begins.push((index, self.text.len()));
-        // Writing into a vector cannot fail.
-        let _ = write!(self.text, "{{\"index\":{index},");
+        self.text.extend_from_slice(b"{\"index\":");
+        write_number(&mut self.text, index as u64);
+        self.text.push(b',');
         &mut self.text
     }
 
     /// The array, in the order of the items.
-    fn finish(self) -> Vec<u8> {
-        let ends = self.begins.iter().skip(1).map(|&(_, begin)| begin).chain([self.text.len()]);
+    fn finish(mut self) -> Vec<u8> {
+        if self.begins.is_empty() {
+            return b"[]".to_vec();
+        }
+        self.text.push(b']');
+        if self.begins.is_sorted() {
+            return self.text;
+        }
+        // The byte behind a row is the comma before the next one, or the end.
+        let ends = self.begins.iter().skip(1).map(|&(_, begin)| begin).chain([self.text.len()]).map(|end| end - 1);
         let mut rows: Vec<_> = self.begins.iter().zip(ends).map(|(&(index, begin), end)| (index, begin..end)).collect();
         rows.sort_unstable_by_key(|&(index, _)| index);
-        let mut out = Vec::with_capacity(self.text.len() + rows.len() + 2);
-        out.push(b'[');
-        for (position, (_, row)) in rows.into_iter().enumerate() {
-            if position > 0 {
-                out.push(b',');
-            }
+        let mut out = Vec::with_capacity(self.text.len());
+        for (_, row) in rows {
+            out.push(if out.is_empty() { b'[' } else { b',' });
             out.extend_from_slice(&self.text[row]);
         }
         out.push(b']');
@@ -279,23 +300,31 @@ fn render(engine: &Engine, group: &Group, answer: &model::Result<PushReply>, row
         Ok(reply) => {
             let incarnation = incarnation(engine, &group.request.queue);
             let partition_id = ids::partition_id(incarnation, reply.partition_id);
+            rows.reserve(group.rows.len(), ROW_BYTES + queue.len());
             for (position, row) in group.rows.iter().enumerate() {
-                let outcome = outcome(incarnation, reply, position, row);
-                let status = if outcome.is_duplicate { "duplicate" } else { "queued" };
+                let (offset, is_duplicate) = stored(reply.results.get(position));
                 let out = rows.begin(row.index);
-                write_field(out, "message_id", &outcome.message_id);
-                out.push(b',');
-                write_field(out, "transaction_id", &outcome.transaction_id);
-                out.push(b',');
-                out.extend_from_slice(&queue);
-                // Writing into a vector cannot fail. Dropped is not a status of its own: Queen's clients refuse words that they do
-                // not know.
-                let _ = match outcome.offset {
+                match offset {
                     Some(offset) => {
-                        write!(out, ",\"status\":\"{status}\",\"offset\":{offset},\"partitionId\":\"{partition_id}\"}}")
+                        let id = DerivedId::new(incarnation, reply.partition_id, offset);
+                        write_ids(out, id.as_str(), row);
+                        out.extend_from_slice(&queue);
+                        out.extend_from_slice(if is_duplicate { DUPLICATE } else { QUEUED });
+                        out.extend_from_slice(b",\"offset\":");
+                        write_number(out, offset);
+                        out.push(b',');
+                        write_field(out, "partitionId", &partition_id);
                     }
-                    None => write!(out, ",\"status\":\"{status}\",\"dropped\":true}}"),
-                };
+                    None => {
+                        // A message that no group takes has no place to make an id from, but the client is still given one. Dropped
+                        // is not a status of its own: Queen's clients refuse words that they do not know.
+                        write_ids(out, &uuid::Uuid::now_v7().to_string(), row);
+                        out.extend_from_slice(&queue);
+                        out.extend_from_slice(QUEUED);
+                        out.extend_from_slice(b",\"dropped\":true");
+                    }
+                }
+                out.push(b'}');
             }
         }
         Err(error) => {
@@ -305,15 +334,21 @@ fn render(engine: &Engine, group: &Group, answer: &model::Result<PushReply>, row
             write_field(&mut reason, "code", &code_name(error.code));
             for row in &group.rows {
                 let out = rows.begin(row.index);
-                write_field(out, "message_id", "");
-                out.push(b',');
-                write_field(out, "transaction_id", row.transaction_id.as_deref().unwrap_or_default());
-                for part in [&b","[..], &queue, b",\"status\":\"error\",", &reason, b"}"] {
+                write_ids(out, "", row);
+                for part in [&queue[..], b",\"status\":\"error\",", &reason, b"}"] {
                     out.extend_from_slice(part);
                 }
             }
         }
     }
+}
+
+/// Appends a row's ids; a message without one of its own takes that of its place.
+fn write_ids(out: &mut Vec<u8>, message_id: &str, row: &Row) {
+    write_field(out, "message_id", message_id);
+    out.push(b',');
+    write_field(out, "transaction_id", row.transaction_id.as_deref().unwrap_or(message_id));
+    out.push(b',');
 }
 
 #[cfg(test)]
@@ -347,6 +382,11 @@ mod tests {
             rows.begin(index).push(b'}');
         }
         assert_eq!(rows.finish(), br#"[{"index":0,},{"index":1,},{"index":2,}]"#);
+        let mut rows = Rows::default();
+        for index in [0, 1, 7] {
+            rows.begin(index).push(b'}');
+        }
+        assert_eq!(rows.finish(), br#"[{"index":0,},{"index":1,},{"index":7,}]"#);
         assert_eq!(Rows::default().finish(), b"[]");
     }
 
@@ -363,7 +403,6 @@ mod tests {
         assert_eq!((stored.message_id.clone(), stored.offset), (derived_id(7, 3, 9), Some(9)));
         assert_eq!(stored.transaction_id, stored.message_id);
         let duplicate = outcome(7, &reply, 1, &row(Some("mine")));
-        assert!(duplicate.is_duplicate);
         assert_eq!((duplicate.message_id, duplicate.transaction_id.as_str()), (derived_id(7, 3, 4), "mine"));
         assert_eq!(outcome(7, &reply, 2, &row(Some("mine"))).offset, None);
     }

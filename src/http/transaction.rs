@@ -99,7 +99,7 @@ fn read(gateway: &Gateway, body: &Raw, parsed: &Body<'_>) -> Result<(Vec<push::G
                 // The one lease that fences the transaction also covers acknowledgements that name none.
                 if let ([lease], None) = (parsed.required_leases.as_slice(), ack.lease_id.as_deref().filter(|id| !id.is_empty()))
                 {
-                    ack.lease_id = Some(Cow::Borrowed(lease.as_str()));
+                    ack.lease_id = Some(lease.as_str().into());
                 }
                 acks.add(gateway, index, &ack);
                 index += 1;

@@ -21,7 +21,7 @@ pub use attributes::{
 pub use block::{
     BLOCK_BYTES_MAX, BatchBuilder, BlockError, CODEC_PLAIN, CODEC_ZSTD, IndexEntry, IndexWalk, TRANSACTION_ID_BYTES_MAX,
 };
-pub use derived_id::{derived_id, parse_derived_id};
+pub use derived_id::{DerivedId, derived_id, parse_derived_id};
 pub use header::{
     BATCH_HEADER_BYTES, BatchHeader, FLAG_TRANSACTION_GOES_ON, HeaderError, RECORD_ALIGNMENT, RECORD_BYTES_MAX,
     RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, RecordKind, crc_of_two, padded,

@@ -138,6 +138,11 @@ impl OpenBatch {
         self.block.slice(entry.body_start..entry.body_start + entry.body_length)
     }
 
+    /// The bytes of an entry's body.
+    pub fn payload(&self, entry: &IndexEntry<'_>) -> &[u8] {
+        &self.block[entry.body_start..entry.body_start + entry.body_length]
+    }
+
     /// The messages whose index (from 0) is wanted, in order, their payloads shared with the block.
     pub fn messages(&self, mut wants: impl FnMut(u32) -> bool) -> Result<Vec<StoredMessage>, BatchError> {
         let mut messages = Vec::new();
