@@ -52,6 +52,7 @@ mod with {
                 encryption_key,
                 connections_max: config.get("connections_max")?,
                 waiting_pops_max: config.get("waiting_max")?,
+                answer_bytes_total_max: config.get("out_bytes_max")?,
                 drain: config.duration("drain_timeout")?,
                 ..HttpOptions::default()
             };

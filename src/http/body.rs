@@ -1,7 +1,6 @@
 //! Request bodies: bounded in size, in time, and in what all of them hold together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,52 +14,11 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 
 use super::Gateway;
+use super::budget::Share;
 use super::error::{ApiError, Result};
 
 /// A body that sends nothing for so long is given up.
 const STALL: Duration = Duration::from_secs(30);
-
-/// Bytes that the bodies of all requests hold, and how many they may.
-#[derive(Debug)]
-pub(super) struct BodyBudget {
-    held: AtomicUsize,
-    bytes_max: usize,
-}
-
-impl BodyBudget {
-    pub(super) fn new(bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self { held: AtomicUsize::new(0), bytes_max })
-    }
-
-    /// Bytes held now.
-    pub(super) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
-    }
-}
-
-/// A share of the budget, given back when dropped.
-#[derive(Debug)]
-struct Share {
-    budget: Arc<BodyBudget>,
-    bytes: usize,
-}
-
-impl Share {
-    fn grow(&mut self, bytes: usize) -> Result<()> {
-        let before = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        if before.saturating_add(bytes) > self.budget.bytes_max {
-            return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", "request bodies hold too much memory; try again"));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// A whole request body; its share of the budget is held as long as it lives.
 #[derive(Debug, Clone)]
@@ -92,7 +50,7 @@ pub(super) async fn read(State(gateway): State<Arc<Gateway>>, request: Request, 
 impl Raw {
     async fn read(gateway: &Gateway, mut body: Body) -> Result<Self> {
         let bytes_max = gateway.options.body_bytes_max;
-        let mut share = Share { budget: gateway.body_budget.clone(), bytes: 0 };
+        let mut share = gateway.body_budget.share();
         let too_large = || {
             let text = format!("the body is over the limit of {bytes_max} bytes");
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", text)
@@ -114,7 +72,10 @@ impl Raw {
             if whole.len() + joined.len() + data.len() > bytes_max {
                 return Err(too_large());
             }
-            share.grow(data.len())?;
+            if !share.grow(data.len()) {
+                let text = "request bodies hold too much memory; try again";
+                return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", text));
+            }
             if whole.is_empty() && joined.is_empty() {
                 whole = data;
             } else {
@@ -124,24 +85,5 @@ impl Raw {
         }
         let bytes = if joined.is_empty() { whole } else { joined.freeze() };
         Ok(Self { bytes, _share: Arc::new(share) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_share_is_refused_over_the_budget_and_given_back() {
-        let budget = BodyBudget::new(10);
-        let mut first = Share { budget: budget.clone(), bytes: 0 };
-        first.grow(8).unwrap();
-        let mut second = Share { budget: budget.clone(), bytes: 0 };
-        assert_eq!(second.grow(3).unwrap_err().code, "busy");
-        drop(second);
-        assert_eq!(budget.held(), 8);
-        first.grow(2).unwrap();
-        drop(first);
-        assert_eq!(budget.held(), 0);
     }
 }

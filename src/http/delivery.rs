@@ -10,8 +10,7 @@ use http_body::{Frame, SizeHint};
 use crate::engine::Engine;
 use crate::model::Now;
 
-/// Bytes that are handed to the connection at a time: it takes the next piece only when it has sent most of the last.
-const PIECE: usize = 64 * 1024;
+use super::answers::PIECE;
 
 /// A lease on its way to a client. Dropped before it was delivered, it gives its messages back, uncharged.
 pub(super) struct Delivery {

@@ -239,6 +239,7 @@ fn server_metrics(registry: &mut Registry, gateway: &Gateway, stats: &ServerStat
         ("waiting_pops", "Pops that wait for messages", stats.waiting_pops as f64),
         ("start_number", "How often the data directory was opened", stats.start_number as f64),
         ("http_body_bytes", "Bytes that request bodies hold", gateway.body_budget.held() as f64),
+        ("http_answer_bytes", "Bytes that answers hold until clients take them", gateway.answer_budget.held() as f64),
         ("uptime_seconds", "Time since the gateway started", gateway.started.elapsed().as_secs_f64()),
         ("process_resident_memory_bytes", "Memory of the process", process::memory_bytes() as f64),
         ("process_open_fds", "Open files of the process: segments, connections and others", process::open_files() as f64),

@@ -2,12 +2,15 @@
 //!
 //! A thin layer: it translates bodies and status codes, waits for messages on behalf of clients, encrypts the payloads of queues
 //! that ask for it, and keeps a ring of time series for the status routes. Everything else is the engine's. It holds no lock over
-//! an await and calls the engine from blocking threads wherever a call may wait for a commit or a disk.
+//! an await. Pushes, acknowledgements and pops are handed to the engine at once, as the binary protocol does; whatever else may wait
+//! for a commit or a disk, or takes long, runs on a blocking thread.
 
 mod ack;
 mod analytics;
+mod answers;
 mod auth;
 mod body;
+mod budget;
 mod counts;
 mod cursors;
 mod dead_letters;
@@ -50,7 +53,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::engine::{Engine, RecoveryReport};
 use crate::model;
 
-use body::BodyBudget;
+use budget::Budget;
 use encryption::Cipher;
 use error::{ApiError, Result};
 use lags::Lags;
@@ -77,6 +80,10 @@ pub struct HttpOptions {
     pub body_bytes_max: usize,
     /// Bytes that all request bodies may hold together.
     pub body_bytes_total_max: usize,
+    /// Bytes that answers may hold together until clients take them; nothing more is read for anybody while it is more.
+    pub answer_bytes_total_max: usize,
+    /// A client that takes nothing of an answer for so long loses its connection, and what it holds.
+    pub send_timeout: Duration,
     /// Connections at a time; more wait to be accepted.
     pub connections_max: usize,
     /// Pops that may wait at a time; more are refused as busy.
@@ -110,6 +117,8 @@ impl Default for HttpOptions {
             encryption_key: None,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,
+            answer_bytes_total_max: 512 << 20,
+            send_timeout: Duration::from_secs(60),
             connections_max: 10_000,
             waiting_pops_max: 10_000,
             sample_interval: Duration::from_secs(10),
@@ -128,7 +137,8 @@ pub(crate) struct Gateway {
     engine: Engine,
     options: HttpOptions,
     cipher: Cipher,
-    body_budget: Arc<BodyBudget>,
+    body_budget: Arc<Budget>,
+    answer_budget: Arc<Budget>,
     waiting: Arc<Semaphore>,
     metrics: Metrics,
     series: Series,
@@ -142,7 +152,8 @@ impl Gateway {
     fn new(engine: Engine, options: HttpOptions) -> Arc<Self> {
         Arc::new(Self {
             cipher: Cipher::new(options.encryption_key.as_ref()),
-            body_budget: BodyBudget::new(options.body_bytes_total_max),
+            body_budget: Budget::new(options.body_bytes_total_max),
+            answer_budget: Budget::new(options.answer_bytes_total_max),
             waiting: Arc::new(Semaphore::new(options.waiting_pops_max)),
             metrics: Metrics::new(),
             series: Series::new(),

@@ -13,15 +13,16 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::{
-    Gateway, ack, analytics, auth, body, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages, metrics,
-    openapi, pop, push, queues, resources, status, system, traces, transaction,
+    Gateway, ack, analytics, answers, auth, body, cursors, dead_letters, fetch, filters, groups, health, json, lease, messages,
+    metrics, openapi, pop, push, queues, resources, status, system, traces, transaction,
 };
 
 /// All routes with their state.
 pub(super) fn router(gateway: Arc<Gateway>) -> Router {
+    let routes = message_routes().merge(queue_routes()).merge(group_routes()).merge(status_routes());
     Router::new()
         .merge(server_routes())
-        .nest("/api/v1", message_routes().merge(queue_routes()).merge(group_routes()).merge(status_routes()))
+        .nest("/api/v1", routes.route_layer(from_fn_with_state(gateway.clone(), answers::hold)))
         .route_layer(from_fn_with_state(gateway.clone(), body::read))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)

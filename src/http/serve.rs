@@ -20,9 +20,6 @@ use super::{Gateway, HttpOptions, router, series, until_draining};
 /// idle connections in their pools.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Sent bytes that the peer does not take for so long end the connection, and with it what it holds.
-const SEND_TIMEOUT_MS: u32 = 60_000;
-
 /// Pause after an accept that failed (out of file descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -79,9 +76,10 @@ async fn accept(
 
 async fn session(stream: TcpStream, routes: Router, gateway: Arc<Gateway>, draining: watch::Receiver<bool>) {
     let _counted = gateway.metrics.connection();
+    let send_timeout_ms = u32::try_from(gateway.options.send_timeout.as_millis()).unwrap_or(u32::MAX);
     let options = stream
         .set_nodelay(true)
-        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(&stream, SEND_TIMEOUT_MS).map_err(std::io::Error::from));
+        .and_then(|()| rustix::net::sockopt::set_tcp_user_timeout(&stream, send_timeout_ms).map_err(std::io::Error::from));
     if let Err(error) = options {
         tracing::debug!("socket options are not set: {error}");
     }

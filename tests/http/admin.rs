@@ -246,3 +246,70 @@ fn health_readiness_and_metrics_answer() {
     assert!(text.ends_with("# EOF\n"));
     assert!(!text.contains("Default"), "a partition became a label");
 }
+
+#[test]
+fn a_full_disk_makes_the_server_unready_but_alive() {
+    let server = Server::start_with(HttpOptions { disk_free_bytes_min: u64::MAX, ..HttpOptions::default() });
+    let mut client = server.client();
+    let ready = client.get("/readyz").expect(503);
+    assert_eq!(ready["ready"], false);
+    assert!(ready["reasons"][0].as_str().unwrap().contains("free bytes"), "{ready}");
+    assert_eq!(client.get("/healthz").status, 200);
+    assert_eq!(client.get("/health").status, 200);
+}
+
+#[test]
+fn a_server_that_stops_says_so_to_who_is_still_there() {
+    let mut server = Server::start();
+    let mut clients = ["/readyz", "/health"].map(|path| {
+        let mut client = server.client();
+        client.raw(format!("GET {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n").as_bytes());
+        client
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    // The server waits for these requests, whose bodies are not whole yet.
+    let stopping = std::thread::spawn(move || server.stop());
+    std::thread::sleep(Duration::from_millis(300));
+    clients.iter_mut().for_each(|client| client.raw(b"{}"));
+    let [ready, health] = clients.map(|mut client| client.answer().expect(503));
+    assert_eq!((&ready["ready"], &ready["reasons"]), (&json!(false), &json!(["the server is stopping"])));
+    assert_eq!(health["status"], "stopping");
+    assert!(stopping.join().unwrap() < Duration::from_secs(9));
+}
+
+#[test]
+fn series_show_what_happened() {
+    let server = Server::start_with(HttpOptions { sample_interval: Duration::from_millis(50), ..HttpOptions::default() });
+    let mut client = server.client();
+    let queue = unique("series");
+    // A series begins with the first sample: what came before it is not in it.
+    std::thread::sleep(Duration::from_millis(200));
+    push(&mut client, &queue, &[json!(1), json!(2), json!(3)]);
+    let messages = pop(&mut client, &queue, "g", 2);
+    ack(&mut client, &messages[1], "completed");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        client.post("/api/v1/stats/refresh", &Value::Null).expect(200);
+        let status = client.get("/api/v1/status?interval=1").expect(200);
+        let sum = |key: &str| -> u64 {
+            status["throughput"].as_array().unwrap().iter().map(|point| point[key].as_u64().unwrap()).sum()
+        };
+        if sum("ingested") == 3 {
+            assert_eq!(sum("delivered"), 2, "{status}");
+            assert!((1..=2).contains(&sum("processed")), "{status}");
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let workers = client.get("/api/v1/analytics/worker-metrics?interval=1").expect(200);
+    assert_eq!((&workers["summary"]["pushed"], &workers["summary"]["popped"]), (&json!(3), &json!(2)), "{workers}");
+    let retention = client.get("/api/v1/analytics/retention?interval=1").expect(200);
+    assert_eq!(retention["timeSeries"].as_array().unwrap().last().unwrap()["messages"], 3, "{retention}");
+    let log = client.get("/api/v1/analytics/postgres-stats").expect(200);
+    assert!(log["commits"].as_u64().unwrap() >= 2 && log["logBytes"].as_u64().unwrap() > 0, "{log}");
+    for route in ["queue-ops", "queue-lag"] {
+        assert!(client.get(&format!("/api/v1/analytics/{route}")).expect(200)["queues"].is_array(), "{route}");
+    }
+    assert_eq!(client.get("/api/v1/analytics/queue-parked-replicas").expect(200)["parked"], 0);
+}

@@ -166,3 +166,73 @@ fn a_body_that_nobody_asked_for_does_not_cost_the_connection() {
         assert_eq!(client.answer().status, 200, "{method} {path}");
     }
 }
+
+/// Pops megabytes over a connection and reads nothing of them. Sockets take a few megabytes; the rest stays with the server.
+fn stuck(server: &Server, path: &str) -> crate::client::Client {
+    let mut client = server.client();
+    client.request("GET", path, None);
+    client
+}
+
+fn push_megabytes(client: &mut crate::client::Client, queue: &str, count: usize) {
+    for n in 0..count {
+        push(client, queue, &[json!({ "n": n, "text": "x".repeat(1_000_000) })]);
+    }
+}
+
+#[test]
+fn a_client_that_takes_nothing_loses_its_connection_and_its_lease() {
+    let options = HttpOptions { send_timeout: Duration::from_secs(1), ..HttpOptions::default() };
+    let server = Server::start_with(options);
+    let mut client = server.client();
+    let queue = unique("stuck");
+    client.post("/api/v1/configure", &json!({ "queue": queue, "options": { "leaseTime": 3600 } })).expect(200);
+    push_megabytes(&mut client, &queue, 12);
+    let _stuck = stuck(&server, &format!("/api/v1/pop/queue/{queue}?batch=12"));
+    let started = Instant::now();
+    let again = loop {
+        let answer = client.get(&format!("/api/v1/pop/queue/{queue}?batch=1"));
+        if answer.status == 200 && started.elapsed() > Duration::from_millis(500) {
+            break answer.json();
+        }
+        // Whoever was quicker than the stuck client gives the message back.
+        if answer.status == 200 {
+            let lease = answer.json()["leaseId"].as_str().unwrap().to_owned();
+            client.post(&format!("/api/v1/lease/{lease}/release"), &Value::Null).expect(200);
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "the stuck client keeps its lease");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!((&again["messages"][0]["data"]["n"], &again["messages"][0]["deliveryAttempt"]), (&json!(0), &json!(1)));
+}
+
+#[test]
+fn answers_that_nobody_takes_are_bounded_and_writing_goes_on() {
+    let server = Server::start_with(HttpOptions { answer_bytes_total_max: 4_000_000, ..HttpOptions::default() });
+    let mut client = server.client();
+    let queue = unique("unread");
+    push_megabytes(&mut client, &queue, 12);
+    let path = format!("/api/v1/queues/{queue}/partitions/Default/messages?limit=12");
+    let stuck: Vec<_> = (0..3).map(|_| stuck(&server, &path)).collect();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let refused = loop {
+        let answer = client.get(&format!("/api/v1/pop/queue/{queue}?consumerGroup=nobody"));
+        if answer.status == 429 {
+            break answer;
+        }
+        assert!(Instant::now() < deadline, "answers are not bounded: {}", answer.status);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(refused.head.contains("retry-after"));
+    let refused = refused.json();
+    assert_eq!((&refused["code"], &refused["messages"]), (&json!("busy"), &json!([])));
+    // Pushes, acknowledgements and the routes for operators answer all the same.
+    push(&mut client, &queue, &[json!(1)]);
+    assert_eq!(client.post("/api/v1/ack/batch", &json!({ "acknowledgments": [] })).status, 200);
+    assert_eq!(client.get("/readyz").status, 200);
+    drop(stuck);
+    while client.get(&format!("/api/v1/pop/queue/{queue}?consumerGroup=nobody")).status == 429 {
+        assert!(Instant::now() < deadline, "what was given up still counts");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
