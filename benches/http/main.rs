@@ -2,8 +2,12 @@
 //!
 //! `cargo bench --bench http [-- OPTIONS]` starts a server of its own. Connections are threads that wait for each answer before they
 //! send the next request, over both protocols; requests are made before the clock starts. What an answer needs to be acknowledged is
-//! read from it and no more, so that the load costs little; `--decode` has the binary side unpack its messages, as programs do.
-//! Absolute figures belong to the machine; compare lines of one run.
+//! read from it and no more, so that the load costs little. The binary protocol hands out batches as they are stored, compressed; so
+//! pops over it are measured twice, the second time with a client that unpacks the messages. Over HTTP they come unpacked.
+//!
+//! Absolute figures belong to the machine; compare lines of one run. What stands behind a line's name are messages a second (median,
+//! least, most), processor time of the server for each message, and the load's share of all processor time; at a ratio, the median,
+//! least and most of the ratios of neighbouring measurements.
 
 mod load;
 mod server;
@@ -12,7 +16,7 @@ mod side;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fanlog::model::{Durability, SettingsPatch};
+use fanlog::model::{Compression, Durability, SettingsPatch};
 use load::{Backlog, Outcome};
 use server::Server;
 use side::{Binary, Http, Side};
@@ -27,8 +31,7 @@ struct Options {
     seconds: f64,
     /// Messages of each measurement of pops.
     backlog: usize,
-    durability: Option<Durability>,
-    decode: bool,
+    settings: SettingsPatch,
     work: Vec<Work>,
     /// Only one protocol, for a profile.
     side: Option<String>,
@@ -50,8 +53,7 @@ impl Options {
             pairs: 5,
             seconds: 1.0,
             backlog: 200_000,
-            durability: None,
-            decode: false,
+            settings: SettingsPatch::default(),
             work: vec![Work::Push, Work::Pop],
             side: None,
             server: None,
@@ -66,8 +68,8 @@ impl Options {
                 "--pairs" => options.pairs = number(&value()),
                 "--seconds" => options.seconds = value().parse().expect("a number of seconds"),
                 "--backlog" => options.backlog = number(&value()),
-                "--durability" => options.durability = Some(durability(&value())),
-                "--decode" => options.decode = true,
+                "--durability" => options.settings.durability = Some(durability(&value())),
+                "--no-compression" => options.settings.compression = Some(Compression::None),
                 "--only" => options.work = vec![if value() == "push" { Work::Push } else { Work::Pop }],
                 "--side" => options.side = Some(value()),
                 "--server" => options.server = Some(value()),
@@ -93,16 +95,15 @@ fn durability(text: &str) -> Durability {
 fn main() {
     let options = Options::read();
     let server = Server::start(options.server.as_deref());
-    let mut sides: Vec<Arc<dyn Side>> =
-        vec![Arc::new(Binary::new(&server.tcp, options.decode)), Arc::new(Http::new(&server.http))];
-    sides.retain(|side| options.side.as_deref().is_none_or(|only| only == side.name()));
-    println!(
-        "{:<24} {:>10} {:>10} {:>10}  {:>22}  {:>16}",
-        "work, bytes, protocol", "median/s", "min/s", "max/s", "server CPU us/message", "load's share"
-    );
+    let sides: [Arc<dyn Side>; 3] =
+        [Arc::new(Http::new(&server.http)), Arc::new(Binary::new(&server.tcp, false)), Arc::new(Binary::new(&server.tcp, true))];
+    println!("{:<24} {:>10} {:>10} {:>10} {:>8} {:>7}", "work, bytes, protocol", "median/s", "min/s", "max/s", "us", "load");
     for &size in &options.sizes {
         for &work in &options.work {
-            compare(&options, &server, &sides, work, size);
+            // Only the answers of pops can be unpacked.
+            let sides = sides.iter().filter(|side| work == Work::Pop || !side.unpacks());
+            let wanted = |side: &&Arc<dyn Side>| options.side.as_deref().is_none_or(|only| only == side.name());
+            compare(&options, &server, &sides.filter(wanted).cloned().collect::<Vec<_>>(), work, size);
         }
     }
 }
@@ -113,8 +114,7 @@ fn compare(options: &Options, server: &Server, sides: &[Arc<dyn Side>], work: Wo
     // The first pair warms up.
     for pair in 0..=options.pairs {
         let queue = format!("{work:?}-{size}-{pair}").to_lowercase();
-        let patch = SettingsPatch { durability: options.durability, ..SettingsPatch::default() };
-        server.create_queue(&queue, patch);
+        server.create_queue(&queue, options.settings.clone());
         if work == Work::Pop {
             Backlog { messages: options.backlog, batch: options.batch, size }.push(&server.tcp, &queue, options.connections);
         }
@@ -135,29 +135,32 @@ fn compare(options: &Options, server: &Server, sides: &[Arc<dyn Side>], work: Wo
         }
         server.delete_queue(&queue);
     }
-    let medians: Vec<f64> = found.iter().zip(sides).map(|(outcomes, side)| report(work, size, side.name(), outcomes)).collect();
-    if let [binary, http] = medians.as_slice() {
-        println!("{:<24} {:>9.0}%", format!("{work:?} {size} http/binary"), http / binary * 100.0);
+    for (outcomes, side) in found.iter().zip(sides) {
+        report(work, size, side.name(), outcomes);
+    }
+    for (outcomes, side) in found.iter().zip(sides).skip(1) {
+        let ratios = found[0].iter().zip(outcomes).map(|(http, other)| http.rate() / other.rate() * 100.0);
+        let [median, min, max] = spread(ratios.collect());
+        println!("{:<24} {median:>9.0}% {min:>9.0}% {max:>9.0}%", format!("{work:?} {size} http/{}", side.name()));
     }
 }
 
-/// Prints a line; the median rate.
-fn report(work: Work, size: usize, side: &str, outcomes: &[Outcome]) -> f64 {
-    let mut rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
-    rates.sort_by(f64::total_cmp);
-    let mut costs: Vec<f64> = outcomes.iter().map(|outcome| outcome.server_cpu * 1e6 / outcome.messages as f64).collect();
-    costs.sort_by(f64::total_cmp);
-    let (own, server): (f64, f64) =
-        outcomes.iter().fold((0.0, 0.0), |sum, outcome| (sum.0 + outcome.own_cpu, sum.1 + outcome.server_cpu));
-    let middle = rates.len() / 2;
+/// Median, least and most.
+fn spread(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [values[values.len() / 2], values[0], values[values.len() - 1]]
+}
+
+/// Prints a line.
+fn report(work: Work, size: usize, side: &str, outcomes: &[Outcome]) {
+    let [median, min, max] = spread(outcomes.iter().map(Outcome::rate).collect());
+    let sum = |part: fn(&Outcome) -> f64| outcomes.iter().map(part).sum::<f64>();
+    let (messages, server, own) =
+        (sum(|outcome| outcome.messages as f64), sum(|outcome| outcome.server_cpu), sum(|outcome| outcome.own_cpu));
     println!(
-        "{:<24} {:>10.0} {:>10.0} {:>10.0}  {:>22.2}  {:>15.0}%",
+        "{:<24} {median:>10.0} {min:>10.0} {max:>10.0} {:>8.2} {:>6.0}%",
         format!("{work:?} {size} {side}"),
-        rates[middle],
-        rates[0],
-        rates[rates.len() - 1],
-        costs[middle],
+        server * 1e6 / messages,
         own / (own + server) * 100.0
     );
-    rates[middle]
 }

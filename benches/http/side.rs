@@ -12,6 +12,10 @@ use memchr::memmem;
 /// One of the protocols.
 pub trait Side: Send + Sync {
     fn name(&self) -> &'static str;
+    /// Whether its client unpacks batches that come as they are stored.
+    fn unpacks(&self) -> bool {
+        false
+    }
     fn connect(&self) -> Box<dyn Link>;
     /// A push as it goes over the wire.
     fn push_request(&self, queue: &str, partition: &str, payloads: &[String]) -> Vec<u8>;
@@ -30,22 +34,26 @@ pub trait Link: Send {
 /// The binary protocol.
 pub struct Binary {
     address: String,
-    decodes: bool,
+    unpacks: bool,
 }
 
 impl Binary {
-    pub fn new(address: &str, decodes: bool) -> Self {
-        Self { address: address.to_owned(), decodes }
+    pub fn new(address: &str, unpacks: bool) -> Self {
+        Self { address: address.to_owned(), unpacks }
     }
 }
 
 impl Side for Binary {
     fn name(&self) -> &'static str {
-        "binary"
+        if self.unpacks { "unpacked" } else { "binary" }
+    }
+
+    fn unpacks(&self) -> bool {
+        self.unpacks
     }
 
     fn connect(&self) -> Box<dyn Link> {
-        Box::new(BinaryLink { decodes: self.decodes, ..BinaryLink::connect(&self.address) })
+        Box::new(BinaryLink { unpacks: self.unpacks, ..BinaryLink::connect(&self.address) })
     }
 
     fn push_request(&self, queue: &str, partition: &str, payloads: &[String]) -> Vec<u8> {
@@ -63,7 +71,7 @@ impl Side for Binary {
 /// A connection of the binary protocol.
 pub struct BinaryLink {
     stream: TcpStream,
-    decodes: bool,
+    unpacks: bool,
     queue: String,
     group: String,
     pop: Vec<u8>,
@@ -73,7 +81,7 @@ impl BinaryLink {
     pub fn connect(address: &str) -> Self {
         let stream = TcpStream::connect(address).expect("a connection");
         stream.set_nodelay(true).expect("a socket option");
-        let mut link = Self { stream, decodes: false, queue: String::new(), group: String::new(), pop: Vec::new() };
+        let mut link = Self { stream, unpacks: false, queue: String::new(), group: String::new(), pop: Vec::new() };
         link.call(&Hello::new("bench", ""));
         link
     }
@@ -114,7 +122,7 @@ impl Link for BinaryLink {
         let mut messages = 0;
         for claim in reply.claims {
             messages += (claim.range.last - claim.range.first + 1) as usize;
-            if self.decodes {
+            if self.unpacks {
                 let decoded = claim.batches.iter().map(|batch| match batch {
                     BatchSlice::Messages(messages) => messages.len(),
                     BatchSlice::Whole(bytes) => {
