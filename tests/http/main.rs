@@ -5,6 +5,7 @@
 mod acks;
 mod admin;
 mod client;
+mod disk;
 mod encryption;
 mod groups;
 mod limits;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fanlog::engine::{Engine, EngineOptions};
 use fanlog::http::{HttpOptions, serve};
 use fanlog::model::Now;
+use fanlog::storage::disk::sim::SimDisk;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -20,7 +21,7 @@ pub struct Server {
     stop: Option<oneshot::Sender<()>>,
     served: Option<tokio::task::JoinHandle<()>>,
     runtime: Option<Runtime>,
-    _directory: tempfile::TempDir,
+    _directory: Option<tempfile::TempDir>,
 }
 
 impl Server {
@@ -31,6 +32,18 @@ impl Server {
     pub fn start_with(options: HttpOptions) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (engine, _) = Engine::open_path(directory.path(), EngineOptions::default(), Now::read()).unwrap();
+        Self::serve(engine, options, Some(directory))
+    }
+
+    /// A server on a disk of the test's.
+    pub fn start_on(disk: &SimDisk) -> Self {
+        let (engine, _) = Engine::open(disk.root(), EngineOptions::default(), Now::read()).unwrap();
+        let options =
+            HttpOptions { sample_interval: Duration::from_secs(3600), disk_free_bytes_min: 1, ..HttpOptions::default() };
+        Self::serve(engine, options, None)
+    }
+
+    fn serve(engine: Engine, options: HttpOptions, directory: Option<tempfile::TempDir>) -> Self {
         engine.start_threads(2).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();

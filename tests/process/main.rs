@@ -5,6 +5,8 @@
 mod decisions;
 mod directory;
 mod disk_full;
+#[cfg(feature = "http")]
+mod gateway;
 mod hostile;
 mod kill;
 mod limits;

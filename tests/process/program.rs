@@ -28,6 +28,8 @@ pub struct Launch {
     pub port: u16,
     /// `ulimit` arguments, such as `-n 64`.
     pub ulimit: Option<String>,
+    /// Whether there is a gateway.
+    pub http: bool,
     /// Settings, by their environment variables.
     pub settings: Vec<(&'static str, String)>,
 }
@@ -35,7 +37,14 @@ pub struct Launch {
 impl Launch {
     /// A server whose data lies in `directory/data`.
     pub fn in_directory(directory: &Path) -> Self {
-        Self { data: directory.join("data"), beside: directory.to_owned(), port: 0, ulimit: None, settings: Vec::new() }
+        Self {
+            data: directory.join("data"),
+            beside: directory.to_owned(),
+            port: 0,
+            ulimit: None,
+            http: false,
+            settings: Vec::new(),
+        }
     }
 
     pub fn port(mut self, port: u16) -> Self {
@@ -45,6 +54,11 @@ impl Launch {
 
     pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
         self.data = data.into();
+        self
+    }
+
+    pub fn http(mut self) -> Self {
+        self.http = true;
         self
     }
 
@@ -76,7 +90,8 @@ impl Launch {
         }
         command.envs(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         command.arg("serve").arg("--data").arg(&self.data).arg("--ports-file").arg(&ports_file);
-        command.args(["--http", "off", "--listen", &format!("127.0.0.1:{}", self.port)]);
+        let http = if self.http { "127.0.0.1:0" } else { "off" };
+        command.args(["--http", http, "--listen", &format!("127.0.0.1:{}", self.port)]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words).spawn().unwrap();
         Starting { child: Owned(child), ports_file, launch: self.clone() }
     }
@@ -144,7 +159,8 @@ impl Starting {
             std::thread::sleep(Duration::from_millis(2));
         };
         let ports: serde_json::Value = serde_json::from_str(&text).unwrap();
-        Program { child: self.child, address: ports["tcp"].as_str().unwrap().to_owned(), launch: self.launch }
+        let http = ports["http"].as_str().map(str::to_owned);
+        Program { child: self.child, address: ports["tcp"].as_str().unwrap().to_owned(), http, launch: self.launch }
     }
 
     pub fn kill(mut self) {
@@ -158,6 +174,8 @@ impl Starting {
 pub struct Program {
     child: Owned,
     pub address: String,
+    /// The gateway's address.
+    pub http: Option<String>,
     pub launch: Launch,
 }
 
