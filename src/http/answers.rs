@@ -15,7 +15,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Gateway;
 use super::budget::Share;
-use super::error::ApiError;
+use super::error::{ApiError, Result};
 
 /// Bytes that are handed to the connection at a time: it takes the next piece only when it has sent most of the last.
 pub(super) const PIECE: usize = 64 * 1024;
@@ -25,10 +25,10 @@ const COUNTED_BYTES_MIN: usize = 16 * 1024;
 
 /// Refuses to read more while unsent answers fill the memory meant for them; counts the answers of everything else.
 pub(super) async fn hold(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
-    if request.method() == Method::GET && gateway.answer_budget.is_used_up() {
-        let text = "too many bytes of answers wait for their clients; try again";
+    if request.method() == Method::GET
+        && let Err(error) = check_room(&gateway)
+    {
         // Clients look for messages in an error too.
-        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", text);
         return error.with("messages", Vec::<serde_json::Value>::new()).into_response();
     }
     let response = next.run(request).await;
@@ -40,6 +40,15 @@ pub(super) async fn hold(State(gateway): State<Arc<Gateway>>, request: Request, 
     // The answer is there already: who comes next is refused.
     share.grow(bytes);
     response.map(|body| Body::new(Answer { body, rest: Bytes::new(), _share: share }))
+}
+
+/// Fails while unsent answers fill the memory meant for them.
+pub(super) fn check_room(gateway: &Gateway) -> Result<()> {
+    if gateway.answer_budget.is_used_up() {
+        let text = "too many bytes of answers wait for their clients; try again";
+        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", text));
+    }
+    Ok(())
 }
 
 /// A body whose bytes count until it is sent or given up.
@@ -54,7 +63,10 @@ impl HttpBody for Answer {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Self::Error>>> {
         if self.rest.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {

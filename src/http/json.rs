@@ -7,7 +7,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::de::IgnoredAny;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -15,6 +14,7 @@ use serde_json::value::RawValue;
 use crate::record::{AttributeError, Attributes, RESERVED_KEY_PREFIX, ValueRef};
 
 use super::error::{ApiError, Result};
+use super::json_check::is_json;
 
 /// Marks a payload that is not JSON and travels in base64.
 pub(super) const BASE64_MARKER: &str = "base64";
@@ -72,7 +72,7 @@ impl<'a> Payload<'a> {
     /// Looks at the stored bytes: what is JSON goes out as it is.
     pub(super) fn of(bytes: &'a [u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) if serde_json::from_str::<IgnoredAny>(text).is_ok() => Self::Json(text),
+            Ok(text) if is_json(text) => Self::Json(text),
             _ => Self::Bytes(bytes),
         }
     }

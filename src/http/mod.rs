@@ -24,6 +24,7 @@ mod groups;
 mod health;
 mod ids;
 mod json;
+mod json_check;
 mod lags;
 mod lease;
 mod messages;

@@ -19,7 +19,7 @@ use super::delivery::Delivery;
 use super::error::{ApiError, Result};
 use super::messages_out::{self, Delivered};
 use super::params::{Names, Params};
-use super::{Gateway, group_option, json, time, until_draining};
+use super::{Gateway, answers, group_option, json, time, until_draining};
 
 const BATCH_DEFAULT: u64 = 200;
 const BATCH_MAX: u64 = 10_000;
@@ -193,6 +193,8 @@ fn is_absent(code: ErrorCode) -> bool {
 
 /// The answer with what is there now, or `None`.
 async fn take(gateway: &Arc<Gateway>, ask: &Arc<Ask>) -> Result<Option<Response>> {
+    // A pop that waited may wake together with many others.
+    answers::check_room(gateway)?;
     let popped = if ask.is_conflated {
         let (shared, ask) = (gateway.clone(), ask.clone());
         gateway.blocking(move || newest(&shared.engine, &ask.request)).await?
