@@ -28,6 +28,7 @@ mod prepare;
 mod producers;
 mod progress;
 mod queue;
+mod queue_map;
 mod queues;
 mod read;
 mod records;
@@ -41,7 +42,6 @@ mod timer;
 mod transaction;
 mod watch;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -63,6 +63,7 @@ use leases::Common;
 pub use open::{Finding, RecoveryReport};
 use prepare::{PushLimits, prepare};
 use queue::{Job, Queue};
+use queue_map::QueueMap;
 use threads::Scheduler;
 pub use watch::Watch;
 
@@ -118,7 +119,7 @@ pub struct Engine {
 struct Shared {
     options: EngineOptions,
     dir: Arc<dyn Dir>,
-    queues: RwLock<HashMap<String, Arc<Queue>>>,
+    queues: RwLock<QueueMap>,
     /// Held while a queue is made or deleted, so that a name is made once.
     making: Mutex<()>,
     cache: BatchCache,
@@ -385,10 +386,10 @@ impl Engine {
     }
 
     fn queue_by_incarnation(&self, incarnation: u64) -> Option<Arc<Queue>> {
-        self.queues_map().values().find(|queue| queue.incarnation == incarnation).cloned()
+        self.queues_map().of_incarnation(incarnation).cloned()
     }
 
-    fn queues_map(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<Queue>>> {
+    fn queues_map(&self) -> std::sync::RwLockReadGuard<'_, QueueMap> {
         self.shared.queues.read().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -23,6 +23,7 @@ use super::cache::BatchCache;
 use super::leases::Common;
 use super::producers::Past;
 use super::queue::Queue;
+use super::queue_map::QueueMap;
 use super::start::{START_FILE, StartRecord, boot_id, is_our_file};
 use super::state::State;
 use super::threads::Scheduler;
@@ -124,7 +125,7 @@ impl Engine {
                 }
             }
         }
-        let mut queues = HashMap::new();
+        let mut queues = QueueMap::default();
         for found in &opened {
             let queue = &found.queue;
             let known: Option<&Arc<Queue>> = queues.get(&queue.name);
@@ -139,7 +140,7 @@ impl Engine {
                     continue;
                 }
             }
-            queues.insert(queue.name.clone(), Arc::clone(queue));
+            queues.insert(Arc::clone(queue));
         }
         for queue in queues.values() {
             let state = queue.state();

@@ -194,7 +194,7 @@ impl Engine {
         check_settings(&settings)?;
         let incarnation = self.new_incarnation();
         let queue = Arc::new(self.build_queue(incarnation, name, settings, now)?);
-        self.shared.queues.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), Arc::clone(&queue));
+        self.shared.queues.write().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&queue));
         Ok(queue)
     }
 
