@@ -114,6 +114,8 @@ impl Stage<'_> {
             Lease::None => active.delivery.ack(None, &verdicts, limits, end, self.now),
             Lease::Token(token) => active.delivery.ack(Some(token), &verdicts, limits, end, self.now),
         };
+        // Until it has forgotten this call the cursor is not made small.
+        self.plan.timers.extend(active.delivery.remembers_until().map(|time| (time, group_id, ack.partition)));
         group.acked += decision.consumed;
         self.state.stats.acked += decision.consumed;
         self.plan.touched.push((group_id, ack.partition));

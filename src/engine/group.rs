@@ -197,10 +197,11 @@ impl Group {
         }
     }
 
-    /// Makes a cursor small again if nothing is in flight.
+    /// Makes a cursor small again if nothing is in flight or may be repeated.
     pub fn settle(&mut self, id: PartitionId) {
         if let Some(slot) = self.slots.get_mut(id as usize)
             && let Slot::Active(active) = slot
+            && active.delivery.remembers_until().is_none()
             && let Some(cursor) = active.delivery.plain()
         {
             *slot = Slot::Plain { hint: active.hint, cursor };
@@ -218,7 +219,8 @@ impl Group {
             Slot::Plain { cursor, .. } => Some(cursor.version),
             Slot::Active(active) => Some(active.delivery.visible().version()),
         };
-        if version.is_some_and(|version| version > cursor.version()) {
+        // The same cursor again must not take its leases away.
+        if version.is_some_and(|version| version >= cursor.version()) {
             return;
         }
         let mode = self.mode();

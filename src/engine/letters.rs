@@ -1,7 +1,9 @@
 //! Dead letters and traces: listing, replay, removal.
 
 use crate::format::control::ControlOp;
-use crate::model::{DeadLetter, DeadLetterQuery, Error, ErrorCode, Now, PushItem, PushReply, PushRequest, TraceEvent};
+use crate::model::{
+    DeadLetter, DeadLetterQuery, Error, ErrorCode, Now, PushItem, PushReply, PushRequest, PushResult, TraceEvent,
+};
 use crate::record::{Message, PartitionId, derived_id};
 
 use super::queue::Queue;
@@ -36,7 +38,7 @@ impl Engine {
     }
 
     /// Pushes a dead letter back into its partition, with the transaction id `dlq:` and its number (so that doing it twice stores it
-    /// once), and removes it: both in one commit.
+    /// once), and removes it: both in one commit. If no enabled group takes the message it is not stored, and the letter stays.
     ///
     /// # Errors
     ///
@@ -62,7 +64,10 @@ impl Engine {
                 return Err(Error::new(ErrorCode::UnknownDeadLetter, format!("dead letter {id} is gone")));
             }
             let reply = stage.push(prepared)?;
-            stage.plan.operations.push(ControlOp::DeadLetterRemoved(id));
+            // A message that no group takes now is not stored: it must not go from here too.
+            if reply.results.get(0) != Some(PushResult::Dropped) {
+                stage.plan.operations.push(ControlOp::DeadLetterRemoved(id));
+            }
             Ok(reply)
         })
     }

@@ -127,6 +127,7 @@ struct Shared {
     start_number: u64,
     token_counter: AtomicU64,
     watch_counter: AtomicU64,
+    makers: Arc<watch::Makers>,
     rotation: AtomicUsize,
     scheduler: Scheduler,
     timing: Mutex<timer::Timing>,

@@ -160,6 +160,7 @@ impl Engine {
                 start_number: number,
                 token_counter: AtomicU64::new(1),
                 watch_counter: AtomicU64::new(1),
+                makers: Arc::default(),
                 rotation: AtomicUsize::new(0),
                 scheduler: Scheduler::default(),
                 timing: Mutex::new(Timing::default()),

@@ -329,6 +329,10 @@ fn free_ranges(
     now: Now,
 ) -> Result<Free, String> {
     let (start, end) = (partition.start, partition.end);
+    // A start that is not there yet stays open: put at the end, the cursor would take what comes before it.
+    if group.slot(id).is_none() && group.next(id, partition, &queue.log) >= end {
+        return Ok((Vec::new(), 0, None));
+    }
     if let Slot::Plain { hint, cursor } = group.slot_mut(id, partition, &queue.log) {
         if cursor.next >= end {
             return Ok((Vec::new(), 0, None));

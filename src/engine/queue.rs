@@ -279,7 +279,10 @@ impl Queue {
         }
         self.common.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         let mut line = self.line();
-        line.newest = line.newest.max(Some(now));
+        // By the steady clock: the other one may have gone back.
+        if line.newest.is_none_or(|newest| newest.steady_us <= now.steady_us) {
+            line.newest = Some(now);
+        }
         line.jobs.push_back(job);
     }
 

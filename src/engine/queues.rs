@@ -47,6 +47,7 @@ impl Engine {
             stage.plan.operations.push(ControlOp::Queue(record));
             Ok(())
         })?;
+        wake_groups(&queue);
         Ok(info(&queue))
     }
 
@@ -195,6 +196,10 @@ impl Engine {
         let incarnation = self.new_incarnation();
         let queue = Arc::new(self.build_queue(incarnation, name, settings, now)?);
         self.shared.queues.write().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&queue));
+        let makers = self.shared.makers.lock().unwrap_or_else(PoisonError::into_inner);
+        let woken: Vec<_> = makers.iter().map(|maker| Arc::clone(&maker.1)).collect();
+        drop(makers);
+        woken.iter().for_each(|wake| wake());
         Ok(queue)
     }
 
@@ -315,6 +320,16 @@ fn check_settings(settings: &QueueSettings) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A shorter delay or window, or groups switched on, make messages claimable at once.
+fn wake_groups(queue: &Queue) {
+    let mut woken = Vec::new();
+    for group in queue.state().groups.values_mut() {
+        group.look_again();
+        group.wake_all(&mut woken);
+    }
+    woken.iter().for_each(|wake| wake());
 }
 
 fn partition_info(id: PartitionId, partition: &super::partition::Partition) -> PartitionInfo {

@@ -12,7 +12,7 @@ use crate::model::{Now, QueueSettings};
 use crate::record::{Offset, PartitionId};
 
 use super::Engine;
-use super::group::PRIMARY;
+use super::group::{Group, PRIMARY, Slot};
 use super::pop::group_view;
 use super::queue::Queue;
 use super::read::View;
@@ -217,11 +217,21 @@ fn floor(state: &State, id: PartitionId, log: &crate::storage::log::Log) -> Offs
     let registered = state.groups.values().filter(|group| group.record.id != PRIMARY || group.record.start.is_some());
     let mut lowest = None;
     for group in registered {
-        let next = group.next(id, partition, log);
+        let next = first_open(group, id, group.next(id, partition, log).max(partition.start), partition.end);
         let wanted = first_wanted(log, id, &group_view(group), next, partition).unwrap_or(partition.end);
         lowest = Some(lowest.map_or(wanted, |lowest: Offset| lowest.min(wanted)));
     }
     lowest.unwrap_or(0)
+}
+
+/// The first offset from `from` on that the group has not done.
+fn first_open(group: &Group, id: PartitionId, from: Offset, end: Offset) -> Offset {
+    match group.slot(id) {
+        Some(Slot::Active(active)) => {
+            active.delivery.visible().done_above().gaps(from, end).next().map_or(end, |free| free.first)
+        }
+        _ => from,
+    }
 }
 
 /// The first offset from `next` on in a batch of which the group takes something: what its filter refused does not hold anything back.

@@ -125,7 +125,10 @@ fn expire(queue: &Queue, now: Now) -> u64 {
                 if active.delivery.expire(now) {
                     found.mark_dirty(partition);
                 }
-                if let Some(later_us) = found.existing_active(partition).and_then(|active| active.delivery.next_deadline()) {
+                let delivery = found.existing_active(partition).map(|active| &active.delivery);
+                let later_us =
+                    delivery.and_then(|found| [found.next_deadline(), found.remembers_until()].into_iter().flatten().min());
+                if let Some(later_us) = later_us {
                     state.timers.set(later_us, group, partition);
                 }
             }

@@ -1,9 +1,9 @@
 //! Being told when messages may have become claimable.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::model::{Error, PopRequest};
+use crate::model::{Error, PopRequest, PopSource};
 use crate::record::GroupId;
 
 use super::group::Wake;
@@ -15,12 +15,26 @@ use super::{Engine, Result};
 pub struct Watch {
     id: u64,
     places: Vec<(Weak<Queue>, Option<GroupId>)>,
+    /// Where it hears of new queues, if one may be for it.
+    makers: Option<Arc<Makers>>,
+}
+
+/// Who wants to hear of new queues.
+pub(super) type Makers = Mutex<Vec<(u64, Wake)>>;
+
+impl Watch {
+    /// Whether the group was registered everywhere when the watch began. Where it was not, only commits wake; after the pop that
+    /// registers the group a new watch hears of everything.
+    pub fn is_complete(&self) -> bool {
+        self.places.iter().all(|(_, group)| group.is_some())
+    }
 }
 
 impl Engine {
     /// `wake` is called, quickly and perhaps without need, from any thread, when messages may have become claimable for such a pop:
-    /// after a commit, a retry, an expiry, the end of a delay, a seek, an enabling. Register first, then pop, then wait. A group that
-    /// is not registered yet is registered by the pop in between.
+    /// after a commit, a retry, an expiry, the end of a delay, a seek, an enabling, new settings. Watch first, then pop, then wait;
+    /// after a wake begin again with a new watch. A pop that registers its group makes the watch incomplete
+    /// ([`Watch::is_complete`]): watch and pop once more before waiting.
     ///
     /// # Errors
     ///
@@ -28,6 +42,11 @@ impl Engine {
     pub fn watch(&self, request: &PopRequest, wake: Wake) -> Result<Watch> {
         let id = self.shared.watch_counter.fetch_add(1, Ordering::Relaxed);
         let mut places = Vec::new();
+        let makers = matches!(request.source, PopSource::Discover { .. }).then(|| {
+            let makers = Arc::clone(&self.shared.makers);
+            makers.lock().unwrap_or_else(PoisonError::into_inner).push((id, Arc::clone(&wake)));
+            makers
+        });
         for queue in self.sources(&request.source)? {
             let group = {
                 let mut state = queue.state();
@@ -43,7 +62,7 @@ impl Engine {
             }
             places.push((Arc::downgrade(&queue), group));
         }
-        Ok(Watch { id, places })
+        Ok(Watch { id, places, makers })
     }
 
     /// As [`Engine::watch`], for a reader without a group: woken when messages are committed to the queue.
@@ -55,7 +74,7 @@ impl Engine {
         let id = self.shared.watch_counter.fetch_add(1, Ordering::Relaxed);
         let queue = self.find_queue(queue)?;
         queue.add_watcher(id, wake);
-        Ok(Watch { id, places: vec![(Arc::downgrade(&queue), None)] })
+        Ok(Watch { id, places: vec![(Arc::downgrade(&queue), None)], makers: None })
     }
 
     /// Waiting pops over all queues.
@@ -69,6 +88,9 @@ impl Engine {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if let Some(makers) = &self.makers {
+            makers.lock().unwrap_or_else(PoisonError::into_inner).retain(|maker| maker.0 != self.id);
+        }
         for (queue, group) in &self.places {
             let Some(queue) = queue.upgrade() else { continue };
             match group {

@@ -166,7 +166,8 @@ async fn take_or_wait(gateway: &Arc<Gateway>, ask: &Arc<Ask>) -> Result<Response
             None => deadline.min(Instant::now() + UNKNOWN_QUEUE_PAUSE),
         };
         tokio::select! {
-            () = woken.notified() => {}
+            // What woke it may be that its queue or group has gone and is made again.
+            () = woken.notified() => watch = None,
             () = &mut draining => return Ok(nothing(ask)),
             () = tokio::time::sleep_until(pause) => {}
         }

@@ -28,8 +28,8 @@ pub use settings::{Compression, Durability, QueueSettings, SettingsPatch};
 /// The name that stands for the primary group where a name is asked for. A pop without a group reads it.
 pub const PRIMARY_GROUP: &str = "__QUEUE_MODE__";
 
-/// The moment of a call: the engine has no clock of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// The moment of a call: the engine has no clock of its own. Two moments have no order: the wall clock may go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// Microseconds since the Unix epoch, for `created_at`, retention and seeks by time.
     pub wall_us: u64,

@@ -46,11 +46,21 @@ impl Started {
 /// Answers a pop, with an empty reply when its time is over.
 pub(super) async fn wait_for_pop(engine: &Engine, pop: &Pop, stopping: &CancellationToken) -> Result<PopReply> {
     let (wake, woken) = wake();
-    let _watch = engine.watch(&pop.request, wake)?;
     let deadline = deadline(pop.wait_ms);
+    let mut was_registered = true;
     loop {
+        let watch = engine.watch(&pop.request, wake.clone())?;
         let reply = Started::new(engine, &pop.request).finish().await?;
-        if !reply.claims.is_empty() || !is_woken(&woken, deadline, stopping).await? {
+        if !reply.claims.is_empty() {
+            return Ok(reply);
+        }
+        // The pop has registered the group: what happens to it is heard of from now on.
+        if !watch.is_complete() && was_registered {
+            was_registered = false;
+            continue;
+        }
+        was_registered = true;
+        if !is_woken(&woken, deadline, stopping).await? {
             return Ok(reply);
         }
     }

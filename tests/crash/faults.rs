@@ -114,9 +114,12 @@ fn partly_swept(before: &Model, now: Now) -> Candidates {
     let mut candidates = vec![before.clone()];
     candidates[0].expire(now.steady_us);
     for name in before.queues.keys() {
-        for mut candidate in candidates.clone() {
-            candidate.queue(name).sweep(now.wall_us);
-            candidates.push(candidate);
+        for candidate in candidates.clone() {
+            for swept in candidate.queues[name].sweeps(now.wall_us) {
+                let mut after = candidate.clone();
+                after.queues.insert(name.clone(), swept);
+                candidates.push(after);
+            }
         }
     }
     candidates

@@ -3,11 +3,7 @@
 use fanlog::model::*;
 use fanlog::record::{Attributes, Message};
 
-use crate::support::{World, messages_of, push_of, text};
-
-fn texts(taken: &[(String, u64, String)]) -> Vec<&str> {
-    taken.iter().map(|entry| entry.2.as_str()).collect()
-}
+use crate::support::{World, messages_of, push_of, text, texts};
 
 #[test]
 fn two_groups_read_one_log_each_at_its_own_pace() {

@@ -16,7 +16,7 @@ fn number(name: &str) -> Option<u64> {
 /// One run from an empty disk.
 fn run(seed: u64) -> Result<(), String> {
     let disk = SimDisk::new(seed);
-    let mut driver = Driver::new(disk)?.with_known_counts();
+    let mut driver = Driver::new(disk)?.with_known_counts().with_waiter();
     let mut maker = Maker::new(seed, if seed % 10 == 9 { 60_000 } else { 200 });
     let mut done: Vec<Op> = Vec::new();
     for step in 0..STEPS_OF_A_RUN {

@@ -88,6 +88,38 @@ impl World {
         taken
     }
 
+    /// Makes a queue with settings of its own.
+    pub fn create(&self, queue: &str, patch: SettingsPatch) {
+        self.engine.create_queue(queue, &patch, self.now).unwrap();
+    }
+
+    /// Pops as told.
+    pub fn pop_as(&self, request: &PopRequest) -> PopReply {
+        self.engine.pop(request, self.now).unwrap()
+    }
+
+    /// Unread messages of a group.
+    pub fn lag(&self, queue: &str, group: &str) -> u64 {
+        let progress = self.engine.progress(queue, self.now).unwrap();
+        progress.iter().find(|progress| progress.group.name == group).unwrap().lag
+    }
+
+    /// The cursor of a group in the partition of this name.
+    pub fn cursor(&self, queue: &str, group: &str, partition: &str) -> CursorProgress {
+        let cursors = self.engine.cursors(queue, group, 0, usize::MAX, self.now).unwrap();
+        cursors.into_iter().find(|cursor| cursor.partition == partition).unwrap()
+    }
+
+    pub fn letters(&self, queue: &str) -> Vec<DeadLetter> {
+        let query = DeadLetterQuery { queue: Some(queue.to_owned()), limit: 100, ..DeadLetterQuery::default() };
+        self.engine.dead_letters(&query).unwrap().0
+    }
+
+    /// Moves a group in all partitions.
+    pub fn seek(&self, queue: &str, group: &str, target: SeekTarget) -> Vec<SeekPreview> {
+        self.engine.seek(&seek_of(queue, group, target), self.now).unwrap()
+    }
+
     /// Takes until nothing is left.
     pub fn drain(&self, queue: &str, group: &str) -> Vec<(String, u64, String)> {
         let mut all = Vec::new();
@@ -104,6 +136,25 @@ impl World {
 pub fn push_of(queue: &str, partition: &str, payloads: &[&str]) -> PushRequest {
     let messages = payloads.iter().map(|payload| Message::new(payload.as_bytes().to_vec())).collect();
     PushRequest { queue: queue.to_owned(), partition: partition.to_owned(), items: PushItem::Messages(messages), producer: None }
+}
+
+pub fn seek_of(queue: &str, group: &str, target: SeekTarget) -> SeekRequest {
+    SeekRequest { queue: queue.to_owned(), group: Some(group.to_owned()), partition: None, target, is_preview: false }
+}
+
+/// The payloads of what was taken.
+pub fn texts(taken: &[(String, u64, String)]) -> Vec<&str> {
+    taken.iter().map(|entry| entry.2.as_str()).collect()
+}
+
+/// The payloads of a pop.
+pub fn popped(reply: &PopReply) -> Vec<String> {
+    reply.claims.iter().flat_map(messages_of).map(|message| text(&message)).collect()
+}
+
+/// The codes with which the items of an acknowledgement were refused.
+pub fn refusals(reply: &AckReply) -> Vec<Option<ErrorCode>> {
+    reply.outcomes.iter().map(|outcome| outcome.refused.as_ref().map(|error| error.code)).collect()
 }
 
 pub fn ack_of(claim: &Claim, group: &str, lease: &str, items: &[(u64, AckVerb)]) -> AckRequest {

@@ -30,6 +30,10 @@ pub struct Stored {
     pub base: u64,
     pub next: u64,
     pub created_at_us: u64,
+    /// Its place among all batches of the queue.
+    pub sequence: u64,
+    /// Whether it may lie in one batch with the one before it: they are of one transaction.
+    pub is_joined: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +60,8 @@ pub struct CursorModel {
     pub leases: BTreeMap<String, Lease>,
     pub delays: BTreeMap<u64, u64>,
     pub has_lost: bool,
+    /// Where it was put when the group first came here; after a seek nowhere.
+    pub seed: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +108,17 @@ pub struct QueueModel {
     pub pushed: u64,
     pub lease_s: u32,
     pub retry_limit: u32,
+    /// Whether a message over its limit becomes a dead letter; else it is dropped.
+    pub has_letters: bool,
+    pub has_groups: bool,
+    pub delay_s: u64,
+    pub window_s: u64,
     pub retention_s: u64,
+    pub max_wait_s: u64,
+    pub completed_s: u64,
+    pub retention_bytes: u64,
     pub newest_at_us: u64,
+    pub batches: u64,
 }
 
 /// What became of one item of an acknowledgement.
@@ -137,8 +152,16 @@ impl Default for QueueModel {
             pushed: 0,
             lease_s: 60,
             retry_limit: 3,
+            has_letters: true,
+            has_groups: true,
+            delay_s: 0,
+            window_s: 0,
             retention_s: 0,
+            max_wait_s: 0,
+            completed_s: 0,
+            retention_bytes: 0,
             newest_at_us: 0,
+            batches: 0,
         }
     }
 }
@@ -179,7 +202,7 @@ impl Model {
                 }
                 // A hand-out alone is not remembered over a kill.
                 group.cursors.retain(|_, cursor| {
-                    let is_new = cursor.below == 0 && cursor.done.is_empty() && cursor.failures.is_empty();
+                    let is_new = cursor.below == cursor.seed && cursor.done.is_empty() && cursor.failures.is_empty();
                     !is_new || !cursor.deliveries.is_empty()
                 });
             }
@@ -245,7 +268,8 @@ impl QueueModel {
             lane.end += 1;
         }
         if lane.end > base {
-            lane.batches.push(Stored { base, next: lane.end, created_at_us });
+            lane.batches.push(Stored { base, next: lane.end, created_at_us, sequence: self.batches, is_joined: false });
+            self.batches += 1;
             self.pushed += lane.end - base;
             self.newest_at_us = created_at_us;
         }
@@ -253,6 +277,25 @@ impl QueueModel {
             self.senders.insert((partition.to_owned(), id), Sender { epoch, sequence, last: results.clone() });
         }
         results
+    }
+
+    /// Takes over the time that stored messages were given: that of the clock, or of something newer in the queue if the clock went
+    /// back. Whether that may be.
+    pub fn stamp(&mut self, partition: &str, results: &[PushResult], created_at_us: u64) -> bool {
+        let Some(lane) = self.lanes.get_mut(partition) else { return results.is_empty() };
+        for result in results {
+            let PushResult::Stored(offset) = *result else { continue };
+            if created_at_us < lane.messages[&offset].created_at_us {
+                return false;
+            }
+            lane.messages.entry(offset).and_modify(|kept| kept.created_at_us = created_at_us);
+            let batch = lane.batches.iter_mut().rev().find(|batch| batch.base <= offset);
+            batch.into_iter().for_each(|batch| batch.created_at_us = created_at_us);
+            let of_message = |(key, known): &(&(String, String), &mut (u64, u64))| key.0 == partition && known.0 == offset;
+            self.ids.iter_mut().filter(of_message).for_each(|(_, known)| known.1 = created_at_us);
+            self.newest_at_us = self.newest_at_us.max(created_at_us);
+        }
+        true
     }
 
     pub fn takes(&self, group: &str, kept: &Kept) -> bool {
@@ -287,14 +330,34 @@ impl QueueModel {
         }
     }
 
+    /// Where a group starts in a partition that it has not been in. What is pushed later is younger than any time that has been,
+    /// and an offset that is not there yet is waited for.
+    pub fn seed_of(&self, group: &str, partition: &str) -> u64 {
+        match self.groups[group].start {
+            None | Some(Start::Beginning | Start::New) => 0,
+            Some(Start::Offset(offset)) => offset,
+            Some(Start::Time(time_us)) => self.first_at_or_after(partition, time_us),
+        }
+    }
+
+    /// The first message kept of the first batch that is not older than a time; the end if all are.
+    pub fn first_at_or_after(&self, partition: &str, time_us: u64) -> u64 {
+        let Some(lane) = self.lanes.get(partition) else { return 0 };
+        let found = lane.batches.iter().find(|batch| batch.next > lane.start && batch.created_at_us >= time_us);
+        found.map_or(lane.end, |batch| batch.base.max(lane.start))
+    }
+
     pub fn cursor(&mut self, group: &str, partition: &str) -> &mut CursorModel {
+        let seed = self.seed_of(group, partition);
         let group = self.groups.get_mut(group).expect("the model has the group");
-        group.cursors.entry(partition.to_owned()).or_default()
+        group.cursors.entry(partition.to_owned()).or_insert_with(|| CursorModel { below: seed, seed, ..CursorModel::default() })
     }
 
     pub fn is_done(&self, group: &str, partition: &str, offset: u64) -> bool {
-        let cursor = self.groups[group].cursors.get(partition);
-        cursor.is_some_and(|cursor| offset < cursor.below || cursor.done.contains(&offset))
+        match self.groups[group].cursors.get(partition) {
+            Some(cursor) => offset < cursor.below || cursor.done.contains(&offset),
+            None => offset < self.seed_of(group, partition),
+        }
     }
 
     /// Messages of a partition that the group takes and has not done, in order.
@@ -305,15 +368,23 @@ impl QueueModel {
     }
 
     /// Messages that a pop may hand out now, in order.
-    pub fn available(&self, group: &str, partition: &str) -> Vec<u64> {
+    pub fn available(&self, group: &str, partition: &str, now_us: u64) -> Vec<u64> {
         let found = &self.groups[group];
-        if found.is_paused || !found.is_enabled {
+        let is_shut = !self.has_groups && group != PRIMARY_GROUP;
+        let Some(lane) = self.lanes.get(partition) else { return Vec::new() };
+        // Without a delay it does not matter that the clock went back behind what is there.
+        let is_over = |since_us: u64, seconds: u64| seconds == 0 || since_us + seconds * 1_000_000 <= now_us;
+        let is_quiet = lane.batches.last().is_none_or(|batch| is_over(batch.created_at_us, self.window_s));
+        if found.is_paused || !found.is_enabled || is_shut || !is_quiet {
             return Vec::new();
         }
-        let unread = self.unread(group, partition);
+        let mut unread = self.unread(group, partition);
+        unread.retain(|offset| is_over(lane.messages[offset].created_at_us, self.delay_s));
         let Some(cursor) = found.cursors.get(partition) else { return unread };
         if !found.shared {
-            let is_busy = !cursor.leases.is_empty() || !cursor.delays.is_empty();
+            // What retention took holds nothing.
+            let is_held = |lease: &Lease| lease.outstanding.range(lane.start..).next().is_some();
+            let is_busy = cursor.leases.values().any(is_held) || cursor.delays.range(lane.start..).next().is_some();
             return if is_busy { Vec::new() } else { unread };
         }
         let is_free = |offset: &u64| {
@@ -323,7 +394,9 @@ impl QueueModel {
     }
 
     pub fn claim(&mut self, group: &str, partition: &str, offsets: &[u64], lease: &str, until_us: u64) {
+        let start = self.lanes[partition].start;
         let cursor = self.cursor(group, partition);
+        cursor.skip_to(start);
         for &offset in offsets {
             *cursor.deliveries.entry(offset).or_default() += 1;
         }
@@ -331,12 +404,15 @@ impl QueueModel {
         cursor.leases.insert(lease.to_owned(), Lease { outstanding: offsets.iter().copied().collect(), until_us });
     }
 
-    pub fn release(&mut self, lease: &str) -> u32 {
-        let mut released = 0;
+    /// Returns in how many partitions it held something, at least and at most: one of which retention took everything may be over.
+    pub fn release(&mut self, lease: &str) -> (u32, u32) {
+        let mut released = (0, 0);
+        let starts: BTreeMap<String, u64> = self.lanes.iter().map(|(name, lane)| (name.clone(), lane.start)).collect();
         for group in self.groups.values_mut() {
-            for cursor in group.cursors.values_mut() {
+            for (partition, cursor) in &mut group.cursors {
                 let Some(held) = cursor.leases.remove(lease) else { continue };
-                released += 1;
+                released.0 += u32::from(held.outstanding.range(starts[partition]..).next().is_some());
+                released.1 += 1;
                 for offset in held.outstanding {
                     if let Some(count) = cursor.deliveries.get_mut(&offset) {
                         *count -= 1;
@@ -359,11 +435,13 @@ impl QueueModel {
     ) -> Vec<Outcome> {
         let shared = self.groups[group].shared;
         let failures_max = self.groups[group].limit.unwrap_or(self.retry_limit + 1);
+        let has_letters = self.has_letters;
         let end = self.lanes[partition].end;
         let start = self.lanes[partition].start;
         let mut outcomes = vec![Outcome::Refused; items.len()];
         let mut dead = Vec::new();
         let cursor = self.cursor(group, partition);
+        cursor.skip_to(start);
         let live = match lease {
             "" if shared => None,
             "" => cursor.leases.keys().next().cloned(),
@@ -430,8 +508,9 @@ impl QueueModel {
                 }
             };
             if is_dead {
-                outcomes[index] = Outcome::Dead;
-                dead.push(offset);
+                let is_dropped = verb == AckVerb::Failed && !has_letters;
+                outcomes[index] = if is_dropped { Outcome::Applied } else { Outcome::Dead };
+                dead.extend((!is_dropped).then_some(offset));
             }
             if verb == AckVerb::Completed && !shared {
                 match &live {
@@ -477,36 +556,141 @@ impl QueueModel {
     }
 
     pub fn seek(&mut self, group: &str, partition: &str, target: u64) {
-        let has_lost = false;
-        *self.cursor(group, partition) = CursorModel { below: target, has_lost, ..CursorModel::default() };
+        *self.cursor(group, partition) = CursorModel { below: target, seed: u64::MAX, ..CursorModel::default() };
     }
 
-    /// Removes what is older than the retention time, read or not.
-    pub fn sweep(&mut self, now_us: u64) {
-        if self.retention_s == 0 {
-            return;
+    /// The start that the rules of age give a partition: exact to the batch.
+    fn expired_start(&self, lane: &Lane, now_us: u64) -> u64 {
+        let before = |seconds: u64| if seconds == 0 { 0 } else { now_us.saturating_sub(seconds * 1_000_000) };
+        let before_us = before(self.retention_s).max(before(self.max_wait_s));
+        let expired = lane.batches.iter().take_while(|batch| batch.created_at_us < before_us).last();
+        expired.map_or(lane.start, |batch| batch.next.max(lane.start))
+    }
+
+    /// Between which starts the rule of completed messages may leave a partition. What a group does not take may or may not have been
+    /// passed by its cursor, so these are two: what all have certainly passed, and what none still wants.
+    fn completed_starts(&self, name: &str, start: u64, now_us: u64) -> (u64, u64) {
+        let registered: Vec<&String> =
+            self.groups.iter().filter(|(_, group)| group.start.is_some()).map(|(name, _)| name).collect();
+        if self.completed_s == 0 || registered.is_empty() {
+            return (start, start);
         }
-        let before = now_us.saturating_sub(self.retention_s * 1_000_000);
-        let names: Vec<String> = self.lanes.keys().cloned().collect();
-        for name in names {
-            let expired = self.lanes[&name].batches.iter().take_while(|batch| batch.created_at_us < before).last().copied();
-            let Some(expired) = expired.filter(|batch| batch.next > self.lanes[&name].start) else { continue };
-            let groups: Vec<String> = self.groups.keys().cloned().collect();
-            for group in groups {
-                let loses = self.unread(&group, &name).iter().any(|&offset| offset < expired.next);
-                // A group hears of a loss where it has been; elsewhere it starts with what is there.
-                if loses && self.groups[&group].cursors.contains_key(&name) {
-                    self.cursor(&group, &name).has_lost = true;
+        let lane = &self.lanes[name];
+        let before_us = now_us.saturating_sub(self.completed_s * 1_000_000);
+        let old = || lane.batches.iter().filter(|batch| batch.next > start).take_while(|batch| batch.created_at_us < before_us);
+        let holds = |batch: &&Stored, is_passed: &dyn Fn(&str, u64) -> bool| {
+            (batch.base.max(start)..batch.next).all(|offset| registered.iter().all(|group| is_passed(group, offset)))
+        };
+        let is_surely_passed =
+            |group: &str, offset: u64| self.takes(group, &lane.messages[&offset]) && self.is_done(group, name, offset);
+        let is_unwanted =
+            |group: &str, offset: u64| !self.takes(group, &lane.messages[&offset]) || self.is_done(group, name, offset);
+        // A batch is left only where no other is joined to it.
+        let is_end = |batch: &&Stored| !lane.batches.iter().any(|other| other.base == batch.next && other.is_joined);
+        let passed = old().take_while(|batch| holds(batch, &is_surely_passed));
+        let must = passed.filter(is_end).last().map_or(start, |batch| batch.next);
+        let may = old().take_while(|batch| holds(batch, &is_unwanted)).last().map_or(start, |batch| batch.next);
+        (must, may.max(must))
+    }
+
+    /// What a sweep may leave: for each partition the lowest and the highest start. With a limit of bytes more may go: see
+    /// [`QueueModel::is_legal_sweep`].
+    pub fn sweep_bounds(&self, now_us: u64) -> BTreeMap<String, (u64, u64)> {
+        let bounds = |(name, lane): (&String, &Lane)| {
+            let expired = self.expired_start(lane, now_us);
+            (name.clone(), self.completed_starts(name, expired, now_us))
+        };
+        self.lanes.iter().map(bounds).collect()
+    }
+
+    /// Whether a sweep may have left these starts.
+    pub fn is_legal_sweep(&self, starts: &BTreeMap<String, u64>, now_us: u64) -> bool {
+        let bounds = self.sweep_bounds(now_us);
+        let is_boundary = |name: &String, start: u64| {
+            let lane = &self.lanes[name];
+            start == lane.start || lane.batches.iter().any(|batch| batch.next == start)
+        };
+        if !starts.iter().all(|(name, &start)| start >= bounds[name].0 && is_boundary(name, start)) {
+            return false;
+        }
+        if self.retention_bytes == 0 {
+            return starts.iter().all(|(name, &start)| start <= bounds[name].1);
+        }
+        // What goes beyond that is the oldest of the queue, whatever its partition.
+        let excess = |(name, lane): (&String, &Lane)| {
+            let gone = lane.batches.iter().filter(|batch| batch.next > bounds[name].1 && batch.next <= starts[name]);
+            gone.map(|batch| batch.sequence).max()
+        };
+        let Some(last) = self.lanes.iter().filter_map(excess).max() else { return true };
+        let kept =
+            |(name, lane): (&String, &Lane)| lane.batches.iter().any(|batch| batch.sequence <= last && batch.next > starts[name]);
+        !self.lanes.iter().any(kept)
+    }
+
+    /// Everything that a sweep may leave.
+    pub fn sweeps(&self, now_us: u64) -> Vec<QueueModel> {
+        let bounds = self.sweep_bounds(now_us);
+        let mut all: Vec<BTreeMap<String, u64>> = vec![BTreeMap::new()];
+        for (name, &(must, may)) in &bounds {
+            let between = self.lanes[name].batches.iter().map(|batch| batch.next).filter(|next| (must + 1..=may).contains(next));
+            let starts: Vec<u64> = std::iter::once(must).chain(between).collect();
+            let longer = |known: &BTreeMap<String, u64>| {
+                let with = |&start: &u64| known.iter().map(|(name, &start)| (name.clone(), start)).chain([(name.clone(), start)]);
+                starts.iter().map(|start| with(start).collect()).collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(longer).collect();
+        }
+        if self.retention_bytes > 0 {
+            let mut cuts = Vec::new();
+            for starts in &all {
+                for last in 0..self.batches {
+                    let cut = |(name, &start): (&String, &u64)| {
+                        let gone = self.lanes[name].batches.iter().filter(|batch| batch.sequence <= last).map(|batch| batch.next);
+                        (name.clone(), gone.max().unwrap_or(0).max(start))
+                    };
+                    cuts.push(starts.iter().map(cut).collect());
                 }
             }
-            if let Some(lane) = self.lanes.get_mut(&name) {
-                lane.start = expired.next;
+            all.extend(cuts);
+            all.sort();
+            all.dedup();
+        }
+        let swept = |starts: &BTreeMap<String, u64>| {
+            let mut queue = self.clone();
+            queue.move_starts(starts);
+            queue
+        };
+        all.iter().map(swept).collect()
+    }
+
+    /// Takes what lies below these starts away.
+    pub fn move_starts(&mut self, starts: &BTreeMap<String, u64>) {
+        for (name, &start) in starts.iter().filter(|(name, start)| **start > self.lanes[*name].start).collect::<Vec<_>>() {
+            let groups: Vec<String> = self.groups.keys().cloned().collect();
+            for group in groups {
+                let loses = self.unread(&group, name).iter().any(|&offset| offset < start);
+                // A group hears of a loss where it has been; elsewhere it starts with what is there.
+                if loses && self.groups[&group].cursors.contains_key(name) {
+                    self.cursor(&group, name).has_lost = true;
+                }
+            }
+            if let Some(lane) = self.lanes.get_mut(name) {
+                lane.start = start;
             }
         }
     }
 }
 
 impl CursorModel {
+    /// Takes what retention took out of leases, when the group comes here the next time.
+    fn skip_to(&mut self, start: u64) {
+        for lease in self.leases.values_mut() {
+            lease.outstanding.retain(|&offset| offset >= start);
+        }
+        self.leases.retain(|_, lease| !lease.outstanding.is_empty());
+        self.delays.retain(|&offset, _| offset >= start);
+    }
+
     fn take(&mut self, holder: Option<&str>, offset: u64) {
         if let Some(lease) = holder.and_then(|holder| self.leases.get_mut(holder)) {
             lease.outstanding.remove(&offset);

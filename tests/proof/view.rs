@@ -8,7 +8,7 @@ use std::result::Result;
 use fanlog::model::*;
 use fanlog::record::{Attributes, StoredBatch, ValueRef};
 
-use super::model::{GroupModel, Item, Model};
+use super::model::{GroupModel, Item, Model, QueueModel};
 
 pub type View = BTreeMap<String, String>;
 
@@ -62,12 +62,40 @@ fn model_group_text(group: &GroupModel) -> String {
     group_text(&filter_text(group.filter), state, group.version, group.shared, group.limit, group.start)
 }
 
+/// The settings that change.
+fn settings_text(settings: &QueueSettings) -> String {
+    let QueueSettings { lease_time_s, retry_limit, retention_s, max_wait_time_s, completed_retention_s, .. } = settings;
+    let QueueSettings { retention_bytes, delayed_processing_s, window_buffer_s, consumer_groups, .. } = settings;
+    format!(
+        "lease={lease_time_s} retries={retry_limit} retention={retention_s},{completed_retention_s},{max_wait_time_s},\
+         {retention_bytes} delay={delayed_processing_s} window={window_buffer_s} letters={} groups={consumer_groups}",
+        settings.dead_letter_queue || settings.dlq_after_max_retries
+    )
+}
+
+fn model_settings_text(queue: &QueueModel) -> String {
+    settings_text(&QueueSettings {
+        lease_time_s: queue.lease_s,
+        retry_limit: queue.retry_limit,
+        retention_s: queue.retention_s,
+        max_wait_time_s: queue.max_wait_s,
+        completed_retention_s: queue.completed_s,
+        retention_bytes: queue.retention_bytes,
+        delayed_processing_s: queue.delay_s as u32,
+        window_buffer_s: queue.window_s as u32,
+        consumer_groups: queue.has_groups,
+        dead_letter_queue: queue.has_letters,
+        dlq_after_max_retries: queue.has_letters,
+        ..QueueSettings::default()
+    })
+}
+
 /// What should be seen.
 pub fn of_model(model: &Model) -> View {
     let mut view = View::new();
     for (name, queue) in &model.queues {
         let mut put = |path: String, value: String| view.insert(format!("{name}{path}"), value);
-        put(String::new(), format!("lease={} retries={} retention={}", queue.lease_s, queue.retry_limit, queue.retention_s));
+        put(String::new(), model_settings_text(queue));
         put(" dropped".to_owned(), queue.dropped.to_string());
         put(" pushed".to_owned(), queue.pushed.to_string());
         let kept: u64 = queue.lanes.values().map(|lane| lane.end - lane.start).sum();
@@ -104,9 +132,8 @@ pub fn of_engine(engine: &Engine, now: Now) -> Result<View, String> {
     let mut view = View::new();
     for info in engine.queues() {
         let name = &info.name;
-        let QueueSettings { lease_time_s, retry_limit, retention_s, .. } = info.settings;
         let mut put = |path: String, value: String| view.insert(format!("{name}{path}"), value);
-        put(String::new(), format!("lease={lease_time_s} retries={retry_limit} retention={retention_s}"));
+        put(String::new(), settings_text(&info.settings));
         put(" dropped".to_owned(), info.stats.messages_dropped.to_string());
         put(" pushed".to_owned(), info.stats.messages_pushed.to_string());
         put(" kept".to_owned(), info.stats.messages.to_string());

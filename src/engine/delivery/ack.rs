@@ -114,7 +114,7 @@ impl Delivery {
             && !plan.is_empty()
             && decision.outcomes.iter().all(|outcome| outcome.refused.is_none())
         {
-            self.recent.remember(token, verdicts, dead);
+            self.recent.remember(token, verdicts, dead, now);
         }
         decision.is_lease_released |= token.is_some_and(|token| !self.leases.contains_key(&token));
         decision.next = self.staged.next;

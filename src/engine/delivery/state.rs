@@ -131,7 +131,7 @@ impl Delivery {
     }
 
     /// The lane in its small form, if nothing is leased, put off, in flight or not yet published. Whoever lets the delivery go
-    /// for it also lets go of the memory of repeated acknowledgements.
+    /// for it also lets go of the memory of repeated acknowledgements: see [`Self::remembers_until`].
     pub fn plain(&self) -> Option<super::PlainCursor> {
         let is_settled = self.staged.version == self.visible.version;
         let is_idle = is_settled && self.leases.is_empty() && self.delays.is_empty();
@@ -168,12 +168,18 @@ impl Delivery {
             self.busy.remove(offset);
             has_freed = true;
         }
+        self.recent.expire(now);
         has_freed
     }
 
     /// When [`Self::expire`] has work next, microseconds of the steady clock.
     pub fn next_deadline(&self) -> Option<u64> {
         [self.lease_ends.earliest(), self.delays.earliest()].into_iter().flatten().min()
+    }
+
+    /// Until when an acknowledgement that is repeated has to be recognised, if there is one; it is forgotten by [`Self::expire`].
+    pub fn remembers_until(&self) -> Option<u64> {
+        self.recent.earliest()
     }
 
     /// The stretches of offsets below `end` that may be claimed now, ascending, at most `ranges_max` of them. Messages in them
