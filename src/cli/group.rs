@@ -128,6 +128,14 @@ pub enum GroupCommand {
         #[arg(long, value_name = "N", conflicts_with = "everywhere")]
         if_version: Option<u64>,
     },
+    /// Change where a group starts in partitions that it has not been in, in all queues; its cursors do not move
+    Start {
+        /// The group
+        group: String,
+        /// Where: beginning, new, an offset or a time
+        #[arg(long, value_name = "PLACE")]
+        from: String,
+    },
     /// List groups that are behind
     Lagging {
         /// Only of this queue
@@ -185,6 +193,14 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
             let did = if execute { "moved" } else { "would move; add --execute to do it" };
             eprintln!("{} cursors {did}", reply.total);
             Ok(())
+        }
+        GroupCommand::Start { group, from } => {
+            let start = parse_start(&from, Now::read().wall_us)?;
+            let queues = client.set_group_start(&group, start).await?;
+            if queues == 0 {
+                bail!("no queue has a group {group:?}");
+            }
+            output.object(&json!({ "group": group, "queues": queues }))
         }
         GroupCommand::Delete { queue, group, everywhere, if_version } => {
             let (queue, group) = match (queue, group, everywhere) {

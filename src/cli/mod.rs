@@ -10,6 +10,7 @@ mod settings;
 mod time;
 mod view;
 
+mod ack;
 mod bench;
 mod config_command;
 mod dead_letter;
@@ -25,6 +26,7 @@ mod serve;
 mod stats;
 mod tail;
 mod trace;
+mod transaction;
 
 mod scan;
 mod source;
@@ -83,6 +85,13 @@ enum Command {
     Push(push::PushArguments),
     /// Take messages for a group
     Pop(pop::PopArguments),
+    /// Say what became of messages that were taken with `pop --ack none`
+    Ack(ack::AckArguments),
+    /// Leases of messages that were taken with `pop --ack none`
+    #[command(subcommand)]
+    Lease(ack::LeaseCommand),
+    /// Push and acknowledge, all or nothing
+    Transaction(transaction::TransactionArguments),
     /// Watch messages come; moves no cursor
     Tail(tail::TailArguments),
     /// Queues and their settings
@@ -188,6 +197,9 @@ async fn command(command: Command, context: Context) -> Result<u8> {
         Command::Serve(_) => serve::run(context).await?,
         Command::Push(arguments) => push::run(arguments, context).await?,
         Command::Pop(arguments) => pop::run(arguments, context).await?,
+        Command::Ack(arguments) => ack::run(arguments, context).await?,
+        Command::Lease(command) => ack::lease(command, context).await?,
+        Command::Transaction(arguments) => transaction::run(arguments, context).await?,
         Command::Tail(arguments) => tail::run(arguments, context).await?,
         Command::Queue(command) => queue::run(command, context).await?,
         Command::Group(command) => group::run(command, context).await?,

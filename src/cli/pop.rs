@@ -20,15 +20,24 @@ const PARTITIONS_MAX: u32 = 64;
 pub enum AckMode {
     /// They are acknowledged after they were printed.
     Auto,
-    /// They stay leased until the lease ends, and come again then.
+    /// They are acknowledged before they leave the server: at most once.
+    Once,
+    /// They stay leased until the lease ends, and come again then; see `fanlog ack`.
     None,
 }
 
 /// What to take.
 #[derive(Debug, clap::Args)]
 pub struct PopArguments {
-    /// The queue
-    queue: String,
+    /// The queue; without it any queue of --namespace or --task
+    #[arg(required_unless_present_any = ["namespace", "task"])]
+    queue: Option<String>,
+    /// From any queue of this namespace: the first part of a name such as namespace.task.rest
+    #[arg(long, conflicts_with_all = ["queue", "partition"])]
+    namespace: Option<String>,
+    /// From any queue of this task: the second part of a name such as namespace.task.rest
+    #[arg(long, conflicts_with_all = ["queue", "partition"])]
+    task: Option<String>,
     /// The group; without it the queue's primary group. Naming a group makes it
     #[arg(long)]
     group: Option<String>,
@@ -57,9 +66,10 @@ pub struct PopArguments {
 
 impl PopArguments {
     fn request(&self) -> Result<PopRequest> {
-        let source = match &self.partition {
-            Some(partition) => PopSource::Partition { queue: self.queue.clone(), partition: partition.clone() },
-            None => PopSource::Queue(self.queue.clone()),
+        let source = match (&self.queue, &self.partition) {
+            (Some(queue), Some(partition)) => PopSource::Partition { queue: queue.clone(), partition: partition.clone() },
+            (Some(queue), None) => PopSource::Queue(queue.clone()),
+            (None, _) => PopSource::Discover { namespace: self.namespace.clone(), task: self.task.clone() },
         };
         let lease = self.lease.as_ref().map(|lease| parse_duration(lease)).transpose()?;
         Ok(PopRequest {
@@ -69,7 +79,8 @@ impl PopArguments {
             start: self.from.as_ref().map(|from| parse_start(from, Now::read().wall_us)).transpose()?,
             group: self.group.clone(),
             shared: self.shared,
-            ..PopRequest::any(&self.queue, self.count)
+            auto_ack: self.ack == AckMode::Once,
+            ..PopRequest::any("", self.count)
         })
     }
 }
@@ -147,14 +158,15 @@ impl Taken {
         for (index, message) in messages.iter().enumerate() {
             let first = if index == 0 { claim.delivery_count } else { 1 };
             let delivery_count = if message.delivery_count > 0 { message.delivery_count } else { first };
-            self.rows.push(MessageRow::new(place, message).leased(lease_id, delivery_count));
+            let last_error = if index == 0 { claim.last_error.as_str() } else { "" };
+            self.rows.push(MessageRow::new(place, message).leased(lease_id, delivery_count, last_error));
         }
         Ok(())
     }
 }
 
 async fn settle(client: &Client, arguments: &PopArguments, taken: &Taken) -> Result<()> {
-    if arguments.ack == AckMode::None {
+    if arguments.ack != AckMode::Auto {
         return Ok(());
     }
     for ack in taken.acks.iter().filter(|ack| !ack.items.is_empty()) {

@@ -97,6 +97,8 @@ struct Line<'a> {
     _created_at: Option<serde::de::IgnoredAny>,
     #[serde(rename = "delivery_count")]
     _delivery_count: Option<serde::de::IgnoredAny>,
+    #[serde(rename = "last_error")]
+    _last_error: Option<serde::de::IgnoredAny>,
     #[serde(rename = "lease_id", alias = "leaseId")]
     _lease_id: Option<serde::de::IgnoredAny>,
 }

@@ -220,6 +220,8 @@ pub struct MessageRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     lease_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'static str>,
@@ -258,15 +260,17 @@ impl MessageRow {
             attributes: message.attributes.clone(),
             payload: Payload::of(&message.payload),
             delivery_count: None,
+            last_error: None,
             lease_id: None,
             status: None,
             groups: None,
         }
     }
 
-    /// The same, taken for a group.
-    pub fn leased(mut self, lease_id: &str, delivery_count: u32) -> Self {
+    /// The same, taken for a group; `last_error` says why it failed the last time.
+    pub fn leased(mut self, lease_id: &str, delivery_count: u32, last_error: &str) -> Self {
         self.delivery_count = Some(delivery_count);
+        self.last_error = (!last_error.is_empty()).then(|| last_error.to_owned());
         self.lease_id = (!lease_id.is_empty()).then(|| lease_id.to_owned());
         self
     }

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use crate::model::{
     AckReply, AckRequest, AckTarget, CursorProgress, DeadLetter, DeadLetterQuery, ExtendReply, FetchReply, FetchRequest,
     GroupDeclaration, GroupInfo, GroupPatch, GroupProgress, MessageView, PartitionInfo, PopReply, PopRequest, PushReply,
-    PushRequest, QueueInfo, RemovedGroup, SeekRequest, ServerStats, SettingsPatch, TraceEvent, TransactionReply,
+    PushRequest, QueueInfo, RemovedGroup, SeekRequest, ServerStats, SettingsPatch, Start, TraceEvent, TransactionReply,
     TransactionRequest,
 };
 use crate::protocol::{
     DeadLetterDelete, DeadLetterGet, DeadLetterPage, DeadLetterReplay, Extend, Fetch, FilterTest, GroupDeclare, GroupDelete,
-    GroupGet, GroupList, GroupUpdate, MessageGet, PartitionGet, PartitionList, PartitionSelector, Ping, Pop, Progress,
-    QueueCreate, QueueDelete, QueueGet, QueueList, QueueUpdate, Release, Seek, SeekReply, Stats, TraceByMessage, TraceByName,
-    TraceName, TraceNames, TraceRecord, TraceWrite,
+    GroupGet, GroupList, GroupStart, GroupUpdate, MessageGet, PartitionGet, PartitionList, PartitionSelector, Ping, Pop,
+    Progress, QueueCreate, QueueDelete, QueueGet, QueueList, QueueUpdate, Release, Seek, SeekReply, Stats, TraceByMessage,
+    TraceByName, TraceName, TraceNames, TraceRecord, TraceWrite,
 };
 use crate::record::{Attributes, PartitionId};
 
@@ -169,6 +169,11 @@ impl Client {
         self.call(&GroupDelete { queue, group, expected_version: Some(version) }).await
     }
 
+    /// Changes where a group starts in partitions that it has not been in, in every queue that has it. Returns in how many.
+    pub async fn set_group_start(&self, group: &str, start: Start) -> Result<u64> {
+        Ok(self.call(&GroupStart { group: group.to_owned(), start }).await?.queues)
+    }
+
     /// Up to `limit` cursors of a group, in partitions with a number greater than `after`.
     pub async fn progress(
         &self,
@@ -209,7 +214,7 @@ impl Client {
         self.call(&DeadLetterGet { queue: queue.to_owned(), id }).await
     }
 
-    /// Pushes a dead letter's message again and removes the letter.
+    /// Pushes a dead letter's message again and removes the letter; it stays if no enabled group takes the message (`Dropped`).
     pub async fn replay_dead_letter(&self, queue: &str, id: u64) -> Result<PushReply> {
         self.call(&DeadLetterReplay { queue: queue.to_owned(), id }).await
     }

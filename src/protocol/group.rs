@@ -110,3 +110,21 @@ wire_type!(
         expected_version: Option<u64>,
     }
 );
+
+wire_type!(
+    /// Changes where a group starts in partitions that it has not been in, in every queue that has it. Cursors do not move.
+    GroupStart {
+        /// The group.
+        group: String,
+        /// Where it starts.
+        start: Start,
+    }
+);
+
+wire_type!(
+    /// Where a group starts was changed.
+    GroupStarted {
+        /// In how many queues.
+        queues: u64,
+    }
+);

@@ -31,7 +31,7 @@ pub use dead_letter::{DeadLetterDelete, DeadLetterGet, DeadLetterPage, DeadLette
 pub use error::{ErrorReply, ProtocolError};
 pub use filter::{FilterResult, FilterTest};
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameKind, HEADER_BYTES, HELLO_FRAME_BYTES_MAX, LENGTH_BYTES};
-pub use group::{GroupDeclare, GroupDelete, GroupGet, GroupList, GroupPage, GroupUpdate};
+pub use group::{GroupDeclare, GroupDelete, GroupGet, GroupList, GroupPage, GroupStart, GroupStarted, GroupUpdate};
 pub use operation::{Call, Operation, Request, Response, encode_call, encode_error};
 pub use pop::{Fetch, Pop};
 pub use progress::{MessageGet, PartitionSelector, Progress, ProgressPage, Seek, SeekReply};

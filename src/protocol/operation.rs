@@ -167,6 +167,8 @@ operations! {
         0x0504 GroupUpdate: GroupUpdate => GroupInfo;
         /// Deletes a group in one queue or everywhere.
         0x0505 GroupDelete: GroupDelete => RemovedGroup;
+        /// Changes where a group starts in partitions that it has not been in.
+        0x0506 GroupStart: GroupStart => GroupStarted;
 
         /// Cursors of a group, by pages.
         0x0601 Progress: Progress => ProgressPage;

@@ -4,9 +4,9 @@ use crate::engine::Engine;
 use crate::filter::Filter;
 use crate::model::{DeadLetter, DeadLetterQuery, Error, ErrorCode, ExtendReply, GroupProgress, Now, PRIMARY_GROUP, Result};
 use crate::protocol::{
-    DeadLetterGet, DeadLetterPage, Deleted, Done, Extend, FilterResult, FilterTest, GroupGet, GroupList, GroupPage, MessageGet,
-    PartitionList, PartitionPage, PartitionSelector, Progress, ProgressPage, QueueList, QueuePage, Request, Response, Seek,
-    SeekReply, TraceByMessage, TraceByName, TraceName, TraceNamePage, TracePage, TraceRecord,
+    DeadLetterGet, DeadLetterPage, Deleted, Done, Extend, FilterResult, FilterTest, GroupGet, GroupList, GroupPage, GroupStart,
+    GroupStarted, MessageGet, PartitionList, PartitionPage, PartitionSelector, Progress, ProgressPage, QueueList, QueuePage,
+    Request, Response, Seek, SeekReply, TraceByMessage, TraceByName, TraceName, TraceNamePage, TracePage, TraceRecord,
 };
 use crate::record::PartitionId;
 
@@ -43,6 +43,9 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
         Request::GroupDelete(request) => {
             let removed = engine.delete_group_if(&request.group, request.queue.as_deref(), request.expected_version, now);
             removed.map(Response::GroupDelete)
+        }
+        Request::GroupStart(GroupStart { group, start }) => {
+            engine.set_start(&group, start, now).map(|queues| Response::GroupStart(GroupStarted { queues }))
         }
 
         Request::Progress(request) => cursors(engine, &request, now).map(Response::Progress),

@@ -1,5 +1,7 @@
 //! The program as its users run it: a server in a process of its own, commands, signals, exit codes.
 
+mod operations;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

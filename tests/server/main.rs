@@ -1,6 +1,7 @@
 //! The server, asked through the client and through raw bytes.
 
 mod administration;
+mod contract;
 mod drain;
 mod flow;
 mod harness;
