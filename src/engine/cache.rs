@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-use crate::format::Lsn;
+use crate::format::{Lsn, lsn_segment};
 use crate::record::OpenBatch;
 
 /// Bytes of uncompressed blocks that are kept.
@@ -45,6 +45,16 @@ impl BatchCache {
             }
         }
         Ok(batch)
+    }
+
+    /// Lets go of the batches of a segment.
+    pub fn forget_segment(&self, incarnation: u64, segment: u32) {
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        let is_of_segment = |key: &(u64, Lsn)| key.0 == incarnation && lsn_segment(key.1) == segment;
+        inner.order.retain(|key| !is_of_segment(key));
+        inner.batches.retain(|key, _| !is_of_segment(key));
+        inner.bytes = inner.batches.values().map(OpenBatch::block_bytes).sum();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {

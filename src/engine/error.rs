@@ -22,6 +22,7 @@ impl From<LogError> for Error {
             LogError::Format(_) => Self::new(ErrorCode::NewerFormat, error.to_string()),
             LogError::TooLarge { .. } => Self::new(ErrorCode::TooLarge, error.to_string()),
             LogError::NumbersUsedUp => Self::new(ErrorCode::DiskFull, error.to_string()),
+            LogError::Removed { .. } => Self::new(ErrorCode::RangeRemoved, error.to_string()),
             LogError::BeyondEnd { .. } | LogError::Damaged { .. } => Self::new(ErrorCode::Corrupt, error.to_string()),
         }
     }

@@ -26,8 +26,7 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
         (id, start, end, hint)
     };
     if request.from < start {
-        let text = format!("offsets [{}, {start}) of partition {:?} were removed", request.from, request.partition);
-        return Err(Error::new(ErrorCode::RangeRemoved, text));
+        return Err(removed(request.from, start, &request.partition));
     }
     if request.from > end {
         let text = format!("offset {} lies beyond the end {end} of partition {:?}", request.from, request.partition);
@@ -72,6 +71,12 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
                 failure = Some((batch.base_offset, corrupt(batch.base_offset, batch.next_offset(), &request.partition)));
                 return false;
             }
+            Err(LogError::Removed { .. }) => {
+                let start = queue.state().partitions.get(id).map_or(0, |partition| partition.start);
+                let end = start.max(batch.next_offset());
+                failure = Some((batch.base_offset, removed(batch.base_offset, end, &request.partition)));
+                return false;
+            }
             Err(error) => {
                 failure = Some((batch.base_offset, error.into()));
                 return false;
@@ -93,6 +98,10 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
     }
     reply.next = reply.next.max(request.from);
     Ok(reply)
+}
+
+fn removed(first: Offset, end: Offset, partition: &str) -> Error {
+    Error::new(ErrorCode::RangeRemoved, format!("offsets [{first}, {end}) of partition {partition:?} were removed"))
 }
 
 fn corrupt(first: Offset, end: Offset, partition: &str) -> Error {

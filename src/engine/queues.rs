@@ -361,7 +361,7 @@ fn info(queue: &Queue) -> QueueInfo {
             messages_popped: state.stats.popped,
             messages_acked: state.stats.acked,
             dead_letters: state.dead_letters.len() as u64,
-            log_bytes: segments.iter().map(|segment| segment.capacity()).sum(),
+            log_bytes: segments.iter().map(|segment| segment.disk_bytes()).sum(),
             segments: segments.len() as u64,
             commits: state.stats.commits,
             bytes_written: state.stats.bytes_written,

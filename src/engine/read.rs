@@ -109,7 +109,7 @@ impl Reading<'_> {
         self.notice_gap(segment, &batch);
         match self.take_batch(segment, &batch) {
             Ok(goes_on) => goes_on,
-            Err(Stop::Damaged) => {
+            Err(Stop::Lost) => {
                 self.lose(batch.base_offset, batch.next_offset() - 1);
                 true
             }
@@ -161,15 +161,15 @@ impl Reading<'_> {
         if is_earlier && let Some(filter) = &self.plan.view.first_filter {
             return Ok(Share::Judged(Arc::clone(filter)));
         }
-        let (header, Some(batch), _) = RecordHeader::decode(bytes).map_err(|_| Stop::Damaged)? else {
-            return Err(Stop::Damaged);
+        let (header, Some(batch), _) = RecordHeader::decode(bytes).map_err(|_| Stop::Lost)? else {
+            return Err(Stop::Lost);
         };
         if batch.annex_length == 0 {
             return Ok(Share::All);
         }
         let start = header.header_length();
-        let annex = bytes.get(start..start + batch.annex_length as usize).ok_or(Stop::Damaged)?;
-        let annex = crate::record::Annex::decode(annex, batch.count).map_err(|_| Stop::Damaged)?;
+        let annex = bytes.get(start..start + batch.annex_length as usize).ok_or(Stop::Lost)?;
+        let annex = crate::record::Annex::decode(annex, batch.count).map_err(|_| Stop::Lost)?;
         Ok(match annex.matches_of(group) {
             None | Some(crate::record::Matches::All) => Share::All,
             Some(matches) => Share::Matched(matches.clone()),
@@ -180,8 +180,8 @@ impl Reading<'_> {
         let open = open_batch(self.log, self.cache, segment, batch)?;
         let mut messages: Vec<StoredMessage> = Vec::new();
         let mut is_full = false;
-        for (index, entry) in (0u32..).zip(open.entries().map_err(|_| Stop::Damaged)?) {
-            let entry = entry.map_err(|_| Stop::Damaged)?;
+        for (index, entry) in (0u32..).zip(open.entries().map_err(|_| Stop::Lost)?) {
+            let entry = entry.map_err(|_| Stop::Lost)?;
             let offset = batch.base_offset + u64::from(index);
             if !self.plan.ranges.iter().any(|range| range.first <= offset && offset <= range.last) {
                 continue;
@@ -199,7 +199,7 @@ impl Reading<'_> {
             self.taken.messages.insert(offset);
             self.taken.count += 1;
             self.taken.bytes += bytes;
-            messages.push(open.message(index, &entry).map_err(|_| Stop::Damaged)?);
+            messages.push(open.message(index, &entry).map_err(|_| Stop::Lost)?);
         }
         if !messages.is_empty() {
             self.taken.slices.push(BatchSlice::Messages(messages));
@@ -227,14 +227,15 @@ impl Share {
 
 /// Why a batch cannot be taken.
 enum Stop {
-    Damaged,
+    Lost,
     Failed(Error),
 }
 
 impl From<LogError> for Stop {
     fn from(error: LogError) -> Self {
         match error {
-            LogError::Damaged { .. } => Self::Damaged,
+            // What retention took meanwhile is lost to the reader like what damage took.
+            LogError::Damaged { .. } | LogError::Removed { .. } => Self::Lost,
             other => Self::Failed(other.into()),
         }
     }

@@ -1,25 +1,30 @@
 //! Retention: moving the oldest offset kept, and giving the bytes back.
 //!
 //! The rules look at batches in the order of the log. A partition's start moves exactly to the batch, durably, before any segment is
-//! unlinked; a segment goes when all its batches lie below their partitions' starts. Readers that hold slices keep theirs.
+//! unlinked; a segment goes when all its batches lie below their partitions' starts, and one that has to stay gives the room of what is
+//! dead in it back. Readers that hold slices keep theirs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::format::control::ControlOp;
+use crate::format::holes::Hole;
 use crate::format::index::IndexedBatch;
 use crate::model::{Now, QueueSettings};
 use crate::record::{Offset, PartitionId};
+use crate::storage::log::Segment;
 
 use super::Engine;
 use super::group::{Group, PRIMARY, Slot};
 use super::pop::group_view;
 use super::queue::Queue;
 use super::read::View;
-use super::state::State;
+use super::state::{HoleTurn, State};
 
 /// Batches that one sweep looks at; the next sweep goes on.
 const SWEEP_BATCHES_MAX: usize = 500_000;
+/// Segments that one sweep takes something out of: what stays of each is read once.
+const SWEEP_HOLES_MAX: usize = 4;
 /// Empty partitions that one sweep looks for among so many.
 const SWEEP_PARTITIONS_MAX: usize = 50_000;
 
@@ -41,7 +46,9 @@ impl Engine {
         if let Some(rules) = rules(queue, &settings, now) {
             // What fails is tried again at the next sweep.
             let _ = self.apply_rules(queue, rules, now);
+            let _ = self.hollow_segments(queue, &settings, now);
         }
+        release_holes(queue);
         let _ = self.remove_idle_partitions(queue, now);
     }
 
@@ -74,10 +81,7 @@ impl Engine {
         for segment in sealed {
             let batches = segment.all_batches()?;
             let state = queue.state();
-            let is_dead = batches.iter().all(|batch| {
-                state.partitions.get(batch.partition).is_none_or(|partition| batch.next_offset() <= partition.start)
-            });
-            if !is_dead {
+            if !batches.iter().all(|batch| is_dead(&state, batch)) {
                 break;
             }
             first = Some(segment.number() + 1);
@@ -93,6 +97,25 @@ impl Engine {
         self.checkpoint(queue, now)?;
         queue.log.remove_before(first)?;
         Ok(())
+    }
+
+    /// Gives back the room of what is dead in segments that have to stay for something in them.
+    fn hollow_segments(&self, queue: &Arc<Queue>, settings: &QueueSettings, now: Now) -> super::Result<()> {
+        let plans = plan_holes(queue, settings, now)?;
+        if plans.is_empty() {
+            return Ok(());
+        }
+        // A start must not want to replay what goes, and must not take it for kept.
+        let mut outcome = self.checkpoint(queue, now);
+        for (segment, holes) in plans {
+            outcome = outcome.and_then(|()| Ok(queue.log.make_holes(&segment, holes)?));
+            self.shared.cache.forget_segment(queue.incarnation, segment.number());
+        }
+        if outcome.is_err() {
+            // What was planned is planned again.
+            queue.state().holes = HoleTurn::default();
+        }
+        outcome
     }
 
     /// Partitions that are empty and have been idle for long go, with their cursors.
@@ -131,6 +154,66 @@ impl Engine {
     }
 }
 
+/// The segments that are mostly dead, as far as this sweep looks, with what is to be taken out of them. Younger ones than the window of
+/// deduplication stay whole: their transaction ids are asked for.
+fn plan_holes(queue: &Queue, settings: &QueueSettings, now: Now) -> super::Result<Vec<(Arc<Segment>, Vec<Hole>)>> {
+    let mut turn = {
+        let state = queue.state();
+        let mut turn = state.holes;
+        if turn.next == 0 {
+            turn.began_at = state.removals;
+            if turn.done_at == Some(state.removals) {
+                if turn.young == 0 {
+                    return Ok(Vec::new());
+                }
+                turn.next = turn.young;
+            }
+        }
+        turn
+    };
+    let young_us = now.wall_us.saturating_sub(settings.dedup_window_s.saturating_mul(1_000_000));
+    let segments = queue.log.segments();
+    let sealed = segments.split_last().map_or(&[][..], |(_, sealed)| sealed);
+    let mut plans = Vec::new();
+    let mut looked_at = 0;
+    let mut rest = sealed.iter().filter(|segment| segment.number() >= turn.next).peekable();
+    while let Some(segment) = rest.next_if(|segment| segment.newest_at_us() < young_us) {
+        if looked_at >= SWEEP_BATCHES_MAX || plans.len() >= SWEEP_HOLES_MAX {
+            turn.next = segment.number();
+            queue.state().holes = turn;
+            return Ok(plans);
+        }
+        let mut batches = segment.all_batches()?;
+        looked_at += batches.len();
+        {
+            let state = queue.state();
+            batches.retain(|batch| !is_dead(&state, batch));
+        }
+        if let Some(holes) = segment.plan_holes(&batches)? {
+            plans.push((Arc::clone(segment), holes));
+        }
+    }
+    turn.done_at = Some(turn.began_at);
+    turn.young = rest.peek().map_or(0, |segment| segment.number());
+    turn.next = 0;
+    queue.state().holes = turn;
+    Ok(plans)
+}
+
+/// Gives back what could not be when it was taken out, because somebody read there, or because the process ended.
+fn release_holes(queue: &Queue) {
+    let segments = queue.log.segments();
+    for segment in segments.iter().take(segments.len().saturating_sub(1)) {
+        // A disk that cannot is asked again; nothing is lost but room.
+        let _ = segment.release_holes();
+    }
+}
+
+/// Whether nobody may read the batch any more.
+fn is_dead(state: &State, batch: &IndexedBatch) -> bool {
+    state.partitions.get(batch.partition).is_none_or(|partition| batch.next_offset() <= partition.start)
+}
+
 fn rules(queue: &Queue, settings: &QueueSettings, now: Now) -> Option<Rules> {
     let before = |seconds: u64| now.wall_us.saturating_sub(seconds.saturating_mul(1_000_000));
     let mut rules = Rules { expired_before_us: 0, completed_before_us: 0, over_size_through: 0 };
@@ -145,12 +228,12 @@ fn rules(queue: &Queue, settings: &QueueSettings, now: Now) -> Option<Rules> {
     }
     if settings.retention_bytes > 0 {
         let segments = queue.log.segments();
-        let mut bytes: u64 = segments.iter().map(|segment| segment.capacity()).sum();
+        let mut bytes: u64 = segments.iter().map(|segment| segment.disk_bytes()).sum();
         for segment in segments.iter().take(segments.len().saturating_sub(1)) {
             if bytes <= settings.retention_bytes {
                 break;
             }
-            bytes -= segment.capacity();
+            bytes = bytes.saturating_sub(segment.disk_bytes());
             rules.over_size_through = segment.number();
         }
     }

@@ -50,6 +50,9 @@ pub(super) struct State {
     pub stats: Counts,
     /// Where the look for idle partitions goes on.
     pub cleanup_from: PartitionId,
+    /// How often partitions lost messages to retention, or went.
+    pub removals: u64,
+    pub holes: HoleTurn,
 }
 
 /// When to look at a cursor again: leases and delays that end, windows that close. A cursor has one time at most, the earliest asked
@@ -106,6 +109,19 @@ pub(super) struct Counts {
     pub messages: u64,
 }
 
+/// How far the look for segments that are mostly dead has come: it goes round over all of them, a part at a time, when something died
+/// since the last round.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct HoleTurn {
+    /// The segment to go on with; 0 between rounds.
+    pub next: u32,
+    /// [`State::removals`] when the round began, and when the last whole round did; none yet after a start.
+    pub began_at: u64,
+    pub done_at: Option<u64>,
+    /// The first segment that was too young in that round; 0 if none was.
+    pub young: u32,
+}
+
 impl State {
     /// The state of a queue without anything.
     pub fn new(name: &str) -> Self {
@@ -132,6 +148,8 @@ impl State {
             newest_at_us: 0,
             stats: Counts::default(),
             cleanup_from: 0,
+            removals: 0,
+            holes: HoleTurn::default(),
         };
         state.put_group(primary_record());
         state
@@ -150,8 +168,10 @@ impl State {
                 self.partitions.put(record);
                 let now = self.partitions.get(record.id).map_or(0, |partition| partition.length());
                 self.stats.messages = (self.stats.messages + now).saturating_sub(known);
+                self.removals += u64::from(now < known);
             }
             ControlOp::PartitionRemoved(id) => {
+                self.removals += 1;
                 self.partitions.remove(*id);
                 self.producers.remove_partition(*id);
                 self.gaps.remove(id);

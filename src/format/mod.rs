@@ -5,6 +5,7 @@
 
 pub mod control;
 pub mod cursor;
+pub mod holes;
 pub mod index;
 pub mod names;
 pub mod segment;

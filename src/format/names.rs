@@ -63,6 +63,16 @@ pub fn parse_index(name: &str) -> Option<u32> {
     parse_number(name.strip_suffix(".index")?)
 }
 
+/// The list of what was taken out of a sealed segment.
+pub fn holes(number: u32) -> String {
+    format!("{number:08x}.holes")
+}
+
+/// The number of a list of holes' file name.
+pub fn parse_holes(name: &str) -> Option<u32> {
+    parse_number(name.strip_suffix(".holes")?)
+}
+
 /// A file that replaces `name` when it is whole.
 pub fn temporary(name: &str) -> String {
     format!("{name}.tmp")
@@ -129,6 +139,7 @@ mod tests {
         assert_eq!(parse_unused_segment(&new_segment(2)), Some(2));
         assert_eq!(parse_unused_segment(&spare_segment(3)), Some(3));
         assert_eq!(parse_index(&index(5)), Some(5));
+        assert_eq!(parse_holes(&holes(6)), Some(6));
         assert_eq!(parse_cursor(&cursor(1, 2)), Some((1, 2)));
         assert!(is_kept_aside(&kept_aside(1, 2)));
         assert!(is_damaged_table("table.damaged-12"));

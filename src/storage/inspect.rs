@@ -18,7 +18,7 @@ use crate::record::{Matches, RECORD_ALIGNMENT, RecordKind, StoredBatch};
 
 use super::disk::{Access, Dir, DiskError};
 use super::log::scan::{self, Chain, Record};
-use super::log::{LogError, Segment, read_header};
+use super::log::{LogError, Segment, read_header, read_holes};
 use super::slots::{SlotIdentity, Slots, SlotsError};
 use super::table::{Table, TableError};
 
@@ -272,7 +272,19 @@ fn inspect_segment(
     let segment = Segment::growing(Arc::clone(dir), incarnation, number, limit, 0);
     let chain = Chain { incarnation, previous_crc: None, epoch: 0 };
     let mut position = u64::from(SEGMENT_HEADER_BYTES);
+    let (holes, _) = read_holes(dir.as_ref(), incarnation, number)?;
+    let mut holes = holes.iter().peekable();
     while position < limit {
+        if let Some(hole) = holes.next_if(|hole| u64::from(hole.start) <= position) {
+            let (start, end) = (position, u64::from(hole.end).min(limit));
+            let reason = "removed by retention, and its room given back".to_owned();
+            if end > start && !visit(Row::NoRecord { position: start, end, is_zero: false, reason }) {
+                return Ok(());
+            }
+            (position, previous_crc) = (end.max(start), Some(hole.last_crc));
+            continue;
+        }
+        let limit = holes.peek().map_or(limit, |hole| u64::from(hole.start).min(limit));
         let row = match scan::record_at(&segment, &chain, position, limit)? {
             Ok(record) => {
                 position = record.next_position();

@@ -18,8 +18,8 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -99,6 +99,15 @@ impl Map {
         }
     }
 
+    /// Tells, also when this map is dropped, whether anyone holds it or a slice of it.
+    pub(super) fn use_of(&self) -> MapUse {
+        match &self.source {
+            Source::Mapped { memory, .. } => MapUse(Arc::downgrade(memory)),
+            // Slices are copies.
+            Source::Copied { .. } => MapUse(Weak::new()),
+        }
+    }
+
     /// Whether a page of this map could not be read and shows zeros in its place. It stays so: a map that faulted is to be
     /// dropped, and the range read through the file, which names the error. Ask after the bytes were read and verified.
     pub fn is_faulted(&self) -> bool {
@@ -112,6 +121,17 @@ impl Map {
 impl fmt::Debug for Map {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Map").field("length", &self.length).field("faulted", &self.is_faulted()).finish()
+    }
+}
+
+/// Whether a map is still looked at.
+#[derive(Debug)]
+pub(super) struct MapUse(Weak<Memory>);
+
+impl MapUse {
+    /// Whether the map, a clone or a slice of it is in somebody's hands.
+    pub fn is_in_use(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 
@@ -163,6 +183,19 @@ mod tests {
         let slice = map.slice(2..4).unwrap();
         drop(map);
         assert_eq!(slice, "23");
+    }
+
+    #[test]
+    fn a_map_is_in_use_as_long_as_a_slice_of_it_is() {
+        let map = Map::of_file(&file_of(b"0123456789"), 8).unwrap();
+        let (watch, slice) = (map.use_of(), map.slice(2..4).unwrap());
+        drop(map);
+        assert!(watch.is_in_use());
+        let part = slice.slice(1..);
+        drop(slice);
+        assert!(watch.is_in_use());
+        drop(part);
+        assert!(!watch.is_in_use());
     }
 
     #[test]

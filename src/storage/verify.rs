@@ -191,5 +191,5 @@ fn verify_queue(root: &Arc<dyn Dir>, incarnation: u64, report: &mut VerifyReport
     let mut state = state::read_checkpoint(&dir, incarnation, &mut notes);
     cursors::check(&dir, incarnation, &mut state, &mut notes);
     log::check(&dir, incarnation, &mut state, &mut notes);
-    state.check(&mut notes, first_finding);
+    state.check(&dir, incarnation, &mut notes, first_finding);
 }

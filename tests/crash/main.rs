@@ -2,6 +2,7 @@
 //!
 //! - `power`: the power fails at any call of the disk, with every legal outcome for what was not synced, also during recovery.
 //! - `faults`: every call of the disk fails, once or for ever, with each kind of error.
+//! - `holes`: the power fails, and calls fail, while room is given back inside segments.
 //! - `damage`: every byte of a data directory is spoilt, files are cut, emptied, removed, exchanged and put back as they were earlier.
 //!
 //! All of it is short by default. `FANLOG_CRASH_SEEDS=n` runs n random histories, `FANLOG_CRASH_FIRST=x` from that seed on,
@@ -9,9 +10,13 @@
 
 mod damage;
 mod faults;
+mod holes;
 mod power;
 #[path = "../proof/mod.rs"]
 mod proof;
+#[path = "../engine/support.rs"]
+#[allow(dead_code)]
+mod support;
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {

@@ -171,8 +171,12 @@ pub fn ack_of(claim: &Claim, group: &str, lease: &str, items: &[(u64, AckVerb)])
 }
 
 pub fn messages_of(claim: &Claim) -> Vec<StoredMessage> {
+    messages_in(&claim.batches)
+}
+
+pub fn messages_in(batches: &[BatchSlice]) -> Vec<StoredMessage> {
     let mut messages = Vec::new();
-    for slice in &claim.batches {
+    for slice in batches {
         match slice {
             BatchSlice::Whole(bytes) => {
                 messages.extend(fanlog::record::StoredBatch::parse(bytes.clone()).unwrap().messages().unwrap());

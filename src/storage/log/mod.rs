@@ -3,6 +3,7 @@
 //! One [`LogWriter`] appends; any number of readers share a [`Log`]. What the writer has appended becomes visible to readers when it
 //! is published, and not before; what was published is never written again. Records are opaque here, but for what the index needs.
 
+mod holes;
 mod ram_index;
 mod recovery;
 pub mod scan;
@@ -17,6 +18,7 @@ use crate::format::{Lsn, lsn_position, lsn_segment, names};
 use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::disk::{Dir, DiskError};
 
+pub(in crate::storage) use holes::read_holes;
 pub(in crate::storage) use ram_index::RamIndex;
 pub use recovery::{LogFinding, LogRecovery, OpenLog, check_format, open};
 pub(in crate::storage) use recovery::{Role, is_spoilt, missing, proven_damage, read_header, sealed_end};
@@ -58,6 +60,14 @@ pub enum LogError {
         bytes: u64,
         /// The limit.
         limit: u32,
+    },
+    /// What lay there was let go, and its room given back.
+    #[error("what lay at position {position} of segment {segment:08x} was removed")]
+    Removed {
+        /// The segment.
+        segment: u32,
+        /// Where.
+        position: u32,
     },
     /// The log has used up its segment numbers and takes no more writes.
     #[error("the log has used up its segment numbers")]
@@ -150,7 +160,12 @@ impl Log {
                 if batch.partition != partition || batch.created_at_us < not_before_us {
                     continue;
                 }
-                let open = segment.stored_batch(&batch)?.open().map_err(|error| LogError::Damaged {
+                let stored = match segment.stored_batch(&batch) {
+                    // Forgotten, as with a segment that went.
+                    Err(LogError::Removed { .. }) => continue,
+                    outcome => outcome?,
+                };
+                let open = stored.open().map_err(|error| LogError::Damaged {
                     segment: segment.number(),
                     position: batch.position,
                     reason: error.to_string(),
@@ -204,30 +219,28 @@ impl Log {
             return Ok(0);
         }
         self.replace_segments(|list| list.retain(|segment| segment.number() >= first));
-        let mut bytes = 0;
         for segment in &gone {
-            for name in [names::segment(segment.number()), names::index(segment.number())] {
-                match self.dir.remove(&name) {
-                    Ok(()) => {}
-                    Err(error) if error.is_not_found() => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            bytes += segment.capacity();
+            self.remove(&names::segment(segment.number()))?;
         }
         self.dir.sync()?;
-        Ok(bytes)
+        // After the segments: one that a crash brings back still has what tells its holes from damage.
+        for segment in &gone {
+            self.remove(&names::index(segment.number()))?;
+            self.remove(&names::holes(segment.number()))?;
+        }
+        Ok(gone.iter().map(|segment| segment.disk_bytes()).sum())
     }
 
-    /// Bytes of all segment files.
+    fn remove(&self, name: &str) -> Result<(), LogError> {
+        match self.dir.remove(name) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that all segment files take on the disk.
     pub fn bytes(&self) -> u64 {
-        self.segments().iter().map(|segment| segment.capacity()).sum()
-    }
-
-    /// Gives the disk back the room of a range of a sealed segment, which no reader may want again.
-    pub fn punch_hole(&self, number: u32, start: u32, end: u32) -> Result<(), LogError> {
-        let file = self.dir.open(&names::segment(number), crate::storage::disk::Access::ReadWrite)?;
-        Ok(file.punch_hole(u64::from(start), u64::from(end - start))?)
+        self.segments().iter().map(|segment| segment.disk_bytes()).sum()
     }
 
     /// The queue's incarnation.

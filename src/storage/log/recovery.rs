@@ -14,6 +14,7 @@ use crate::format::{FormatError, Lsn, lsn, lsn_position, lsn_segment, names};
 use crate::record::FLAG_TRANSACTION_GOES_ON;
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, Entry, File, create_temporary};
 
+use super::holes::read_holes;
 use super::scan::{self, Chain, Found, Record, Tail};
 use super::segment::index_record;
 use super::writer::make_first;
@@ -167,8 +168,14 @@ pub fn open(dir: &Arc<dyn Dir>, options: &OpenLog, replay: &mut dyn FnMut(&Recor
 /// Refuses a log with a segment of a newer format. Changes nothing; other faults are found when it is opened.
 pub fn check_format(dir: &dyn Dir, incarnation: u64) -> Result<(), LogError> {
     for entry in dir.list()? {
-        if let Role::Segment(number) = Role::of(&entry) {
-            let _fault = read_header(dir.open(&entry.name, Access::Read)?.as_ref(), incarnation, number)?;
+        match Role::of(&entry) {
+            Role::Segment(number) => {
+                let _fault = read_header(dir.open(&entry.name, Access::Read)?.as_ref(), incarnation, number)?;
+            }
+            Role::Holes(number) => {
+                let _holes = read_holes(dir, incarnation, number)?;
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -187,15 +194,23 @@ impl Opening<'_> {
     /// Segment numbers in order. Files that a crash left half made are removed: no record ever lay in them.
     fn list(&mut self) -> Result<Vec<u32>, LogError> {
         let mut numbers = Vec::new();
+        let mut companions = Vec::new();
         for entry in self.dir.list()? {
             match Role::of(&entry) {
                 Role::Segment(number) => numbers.push(number),
                 Role::Unfinished => self.dir.remove(&entry.name)?,
                 Role::Foreign => self.findings.push(LogFinding::ForeignFile(entry.name)),
-                Role::Index(_) | Role::Other => {}
+                Role::Index(number) | Role::Holes(number) => companions.push((number, entry.name)),
+                Role::Other => {}
             }
         }
         numbers.sort_unstable();
+        for (number, name) in companions {
+            // A crash came between the removal of a segment and that of what belongs to it.
+            if number < self.options.first_segment && numbers.binary_search(&number).is_err() {
+                self.dir.remove(&name)?;
+            }
+        }
         Ok(numbers)
     }
 
@@ -276,6 +291,10 @@ impl Opening<'_> {
             Found::Damage(damage) => {
                 index.push_damage(damage);
                 findings.push(damaged(segment.number(), damage));
+            }
+            Found::Hole(hole) => {
+                last_crc = hole.last_crc;
+                findings.extend(beyond_checkpoint(segment.lsn(hole.start), segment.lsn(hole.end), checkpoint));
             }
         })?;
         segment.check_fault()?;
@@ -368,6 +387,10 @@ impl Opening<'_> {
                 index.push_damage(damage);
                 findings.push(damaged(segment.number(), damage));
             }
+            Found::Hole(hole) => {
+                run.drain(..).for_each(|part| accept(&mut index, &part));
+                findings.extend(beyond_checkpoint(segment.lsn(hole.start), segment.lsn(hole.end), checkpoint));
+            }
         };
         let mut tail =
             scan::tail(segment, chain, length, checkpoint, is_spoilt(header, length), |found| on_found(found, &mut run))?;
@@ -410,6 +433,8 @@ pub(in crate::storage) enum Role {
     Segment(u32),
     /// An index.
     Index(u32),
+    /// A list of holes.
+    Holes(u32),
     /// Left by a crash in the middle of making it.
     Unfinished,
     /// Somebody else's in this program, or kept for people.
@@ -430,9 +455,14 @@ impl Role {
         if let Some(number) = names::parse_index(name) {
             return Self::Index(number);
         }
+        if let Some(number) = names::parse_holes(name) {
+            return Self::Holes(number);
+        }
         let replaced = name.strip_suffix(".tmp");
         if names::parse_unused_segment(name).is_some()
-            || replaced.is_some_and(|name| names::parse_index(name).is_some() || names::is_kept_aside(name))
+            || replaced.is_some_and(|name| {
+                names::parse_index(name).is_some() || names::parse_holes(name).is_some() || names::is_kept_aside(name)
+            })
         {
             return Self::Unfinished;
         }
@@ -541,6 +571,13 @@ fn in_chunks(
         position += chunk.len() as u64;
     }
     Ok(())
+}
+
+/// Nothing is taken out of a log before a checkpoint stands for it: if this one does not, a newer one is lost, and what was to be
+/// replayed is gone.
+fn beyond_checkpoint(start: Lsn, end: Lsn, checkpoint: Lsn) -> Option<LogFinding> {
+    let lost = LogFinding::Damaged { segment: lsn_segment(start), start: lsn_position(start), end: lsn_position(end) };
+    (end > checkpoint).then_some(lost)
 }
 
 fn damaged(segment: u32, damage: Damage) -> LogFinding {

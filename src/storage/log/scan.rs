@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::format::holes::Hole;
 use crate::format::index::Damage;
 use crate::format::segment::SEGMENT_HEADER_BYTES;
 use crate::format::{Lsn, lsn};
@@ -45,6 +46,8 @@ pub enum Found {
     Record(Record),
     /// A range that holds no readable record, with readable ones, or the known end, behind it.
     Damage(Damage),
+    /// A range that retention took out.
+    Hole(Hole),
 }
 
 /// Which records a scan accepts.
@@ -172,7 +175,14 @@ pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnM
     let mut chain = Chain { incarnation, previous_crc: None, epoch: 0 };
     let mut position = u64::from(SEGMENT_HEADER_BYTES);
     let limit = u64::from(end).min(segment.readable()?);
+    let holes = segment.holes()?;
     while position < limit {
+        if let Some(hole) = holes.around(position) {
+            position = u64::from(hole.end);
+            chain.previous_crc = Some(hole.last_crc);
+            visit(Found::Hole(hole));
+            continue;
+        }
         match record_at(segment, &chain, position, limit)? {
             Ok(record) => {
                 position = record.next_position();
@@ -180,6 +190,7 @@ pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnM
                 visit(Found::Record(record));
             }
             Err(_) => {
+                let limit = holes.next_start(position).min(limit);
                 let next = find_record(segment, &chain, position + RECORD_ALIGNMENT as u64, limit)?;
                 let behind = next.as_ref().map_or(limit, |record| u64::from(record.position));
                 visit(Found::Damage(Damage { start: position as u32, end: behind as u32 }));
@@ -208,7 +219,17 @@ pub fn tail(
 ) -> Result<Tail, LogError> {
     let mut position = u64::from(SEGMENT_HEADER_BYTES);
     let mut last_crc = chain.previous_crc.unwrap_or(0);
+    // The segments behind a sealed one may be lost.
+    let holes = segment.holes()?;
     loop {
+        if let Some(hole) = holes.around(position).filter(|hole| u64::from(hole.end) <= length) {
+            position = u64::from(hole.end);
+            last_crc = hole.last_crc;
+            chain.previous_crc = Some(hole.last_crc);
+            durable = durable.max(segment.lsn(hole.end));
+            visit(Found::Hole(hole));
+            continue;
+        }
         let reason = match record_at(segment, &chain, position, length)? {
             Ok(record) => {
                 position = record.next_position();
@@ -238,6 +259,7 @@ pub fn tail(
                 Some(position) => u64::from(position),
                 None => durable_end(durable, segment.number(), length),
             };
+            let end = end.min(holes.next_start(position));
             if end > position {
                 visit(Found::Damage(Damage { start: position as u32, end: end as u32 }));
                 chain.previous_crc = None;

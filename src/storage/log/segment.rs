@@ -9,9 +9,10 @@ use crate::format::index::{Damage, INDEX_HEADER_BYTES, IndexSummary, IndexedBatc
 use crate::format::{Lsn, lsn, names};
 use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, Errno, File};
-use crate::storage::map::Map;
+use crate::storage::map::{Map, MapUse};
 
 use super::LogError;
+use super::holes::{Holes, Released};
 use super::ram_index::RamIndex;
 use super::scan::{self, Found};
 
@@ -32,6 +33,13 @@ pub struct Segment {
     was_used: AtomicBool,
     /// A map showed zeros in place of a page that could not be read.
     has_faulted: AtomicBool,
+    /// Maps that gave way to newer ones, as long as somebody looks at them.
+    older_maps: Mutex<Vec<MapUse>>,
+    /// What was taken out of it; `None` until somebody asks.
+    holes: Mutex<Option<Arc<Holes>>>,
+    /// Whether something was taken out in this run: slices may be of bytes that are about to go.
+    has_new_holes: AtomicBool,
+    pub(super) released: Released,
 }
 
 #[derive(Debug, Clone)]
@@ -75,6 +83,10 @@ impl Segment {
             index: RwLock::new(index),
             was_used: AtomicBool::new(true),
             has_faulted: AtomicBool::new(false),
+            older_maps: Mutex::default(),
+            holes: Mutex::default(),
+            has_new_holes: AtomicBool::new(false),
+            released: Released::default(),
         }
     }
 
@@ -83,9 +95,14 @@ impl Segment {
         self.number
     }
 
-    /// Bytes that its file takes.
+    /// The length of its file.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Bytes that its file takes on the disk: its length without the room that was given back.
+    pub fn disk_bytes(&self) -> u64 {
+        self.capacity.saturating_sub(self.released.bytes())
     }
 
     /// Where its published records end.
@@ -115,7 +132,60 @@ impl Segment {
         if end > u64::from(self.end()) {
             return Err(LogError::BeyondEnd { segment: self.number, position });
         }
-        self.slice(u64::from(position), end)
+        let bytes = self.slice(u64::from(position), end)?;
+        // Asked after the slice was taken: what is taken out later waits until nobody looks at the map that the slice is of.
+        if self.has_new_holes.load(Ordering::SeqCst) && self.holes()?.holds(position) {
+            return Err(LogError::Removed { segment: self.number, position });
+        }
+        Ok(bytes)
+    }
+
+    /// What was taken out of it.
+    pub(super) fn holes(&self) -> Result<Arc<Holes>, LogError> {
+        let mut slot = lock(&self.holes);
+        if let Some(holes) = slot.as_ref() {
+            return Ok(Arc::clone(holes));
+        }
+        let holes = Arc::new(Holes::read(self.dir.as_ref(), self.incarnation, self.number)?);
+        *slot = Some(Arc::clone(&holes));
+        Ok(holes)
+    }
+
+    /// From now on nobody gets a slice of what is in the holes; makes the index anew, without it.
+    pub(super) fn put_holes(&self, holes: Holes) -> Result<(), LogError> {
+        *lock(&self.holes) = Some(Arc::new(holes));
+        self.has_new_holes.store(true, Ordering::SeqCst);
+        if let Some(map) = lock(&self.map).take() {
+            self.outdate(&map);
+        }
+        let index = self.rebuild_index()?;
+        *write(&self.index) = Index::Growing(Arc::new(RwLock::new(index)));
+        self.seal_index()
+    }
+
+    fn outdate(&self, map: &Map) {
+        let mut older = lock(&self.older_maps);
+        older.retain(MapUse::is_in_use);
+        older.push(map.use_of());
+    }
+
+    /// Whether somebody looks at a map that gave way to a newer one.
+    pub(super) fn has_older_maps(&self) -> bool {
+        let mut older = lock(&self.older_maps);
+        older.retain(MapUse::is_in_use);
+        !older.is_empty()
+    }
+
+    pub(super) fn dir(&self) -> &dyn Dir {
+        self.dir.as_ref()
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    pub(super) fn last_crc(&self) -> u32 {
+        self.last_crc.load(Ordering::Relaxed)
     }
 
     /// How many bytes of the file can be read.
@@ -176,7 +246,9 @@ impl Segment {
         // A file cut short is mapped as far as it goes: what is there can be served.
         let length = file.length()?.min(self.capacity);
         let map = file.map(length)?;
-        *slot = Some(map.clone());
+        if let Some(older) = slot.replace(map.clone()) {
+            self.outdate(&older);
+        }
         Ok(map)
     }
 
@@ -185,7 +257,9 @@ impl Segment {
         if self.was_used.swap(false, Ordering::Relaxed) {
             return;
         }
-        *lock(&self.map) = None;
+        if let Some(map) = lock(&self.map).take() {
+            self.outdate(&map);
+        }
         let mut index = write(&self.index);
         if matches!(*index, Index::Sealed(_)) {
             *index = Index::Unopened;
@@ -195,14 +269,24 @@ impl Segment {
     /// The record of an indexed batch, verified to be the one that the index means. Only what the file itself shows is damage: a map
     /// also shows zeros in place of a page that could not be read this time.
     pub fn batch(&self, entry: &IndexedBatch) -> Result<Bytes, LogError> {
+        match self.verified(entry) {
+            // Zeros where the room was given back in an earlier run.
+            Err(LogError::Damaged { .. }) if self.holes()?.holds(entry.position) => {
+                Err(LogError::Removed { segment: self.number, position: entry.position })
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn verified(&self, entry: &IndexedBatch) -> Result<Bytes, LogError> {
         let (start, end) = (u64::from(entry.position), u64::from(entry.position) + u64::from(entry.length));
         if end > u64::from(self.end()) {
             return Err(LogError::BeyondEnd { segment: self.number, position: entry.position });
         }
-        if let Ok(bytes) = self.slice(start, end)
-            && self.check_batch(entry, &bytes).is_ok()
-        {
-            return Ok(bytes);
+        match self.bytes(entry.position, entry.length) {
+            Ok(bytes) if self.check_batch(entry, &bytes).is_ok() => return Ok(bytes),
+            Err(error @ LogError::Removed { .. }) => return Err(error),
+            _ => {}
         }
         let damaged = |reason| LogError::Damaged { segment: self.number, position: entry.position, reason };
         match self.read(start, end) {
@@ -360,6 +444,7 @@ impl Segment {
         scan::sealed(self, self.incarnation, self.end(), |found| match found {
             Found::Record(record) => index_record(&mut index, &record),
             Found::Damage(damage) => index.push_damage(damage),
+            Found::Hole(_) => {}
         })?;
         self.check_fault()?;
         Ok(index)
@@ -368,10 +453,8 @@ impl Segment {
     /// Writes the index file, if the index is in memory, and lets the memory go. Only for a segment that no longer grows.
     pub(super) fn seal_index(&self) -> Result<(), LogError> {
         let Some(growing) = self.growing_index() else { return Ok(()) };
-        let bytes = {
-            let last_crc = self.last_crc.load(Ordering::Relaxed);
-            read(&growing).content(self.incarnation, self.number, self.end(), last_crc, self.newest_at_us()).encode()
-        };
+        let bytes =
+            { read(&growing).content(self.incarnation, self.number, self.end(), self.last_crc(), self.newest_at_us()).encode() };
         let name = names::index(self.number);
         replace_file(self.dir.as_ref(), &name, &bytes)?;
         *write(&self.index) = Index::Unopened;

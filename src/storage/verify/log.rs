@@ -10,7 +10,8 @@ use crate::record::{FLAG_TRANSACTION_GOES_ON, RecordKind, StoredBatch};
 use crate::storage::disk::{Access, Dir};
 use crate::storage::log::scan::{self, Chain, Found, Record, Tail};
 use crate::storage::log::{
-    LogError, LogFinding, RamIndex, Role, Segment, index_record, is_spoilt, missing, proven_damage, read_header, sealed_end,
+    LogError, LogFinding, RamIndex, Role, Segment, index_record, is_spoilt, missing, proven_damage, read_header, read_holes,
+    sealed_end,
 };
 
 use super::state::State;
@@ -42,14 +43,17 @@ pub(super) fn check(dir: &Arc<dyn Dir>, incarnation: u64, state: &mut State, not
         let found = LogFinding::MissingSegments { first: *gone.start(), last: *gone.end() };
         log.notes.add(Severity::Loss, &names::segment(*gone.start()), None, found.to_string());
     }
-    for number in files.indexes.into_iter().filter(|number| files.segments.binary_search(number).is_err()) {
-        log.notes.add(Severity::Info, &names::index(number), None, "there is no such segment");
+    for (number, name) in files.companions {
+        if files.segments.binary_search(&number).is_err() {
+            log.notes.add(Severity::Info, &name, None, "there is no such segment");
+        }
     }
 }
 
 struct Files {
     segments: Vec<u32>,
-    indexes: Vec<u32>,
+    /// Indexes and lists of holes.
+    companions: Vec<(u32, String)>,
 }
 
 impl Files {
@@ -61,11 +65,11 @@ impl Files {
                 return None;
             }
         };
-        let mut files = Self { segments: Vec::new(), indexes: Vec::new() };
+        let mut files = Self { segments: Vec::new(), companions: Vec::new() };
         for entry in entries {
             match Role::of(&entry) {
                 Role::Segment(number) => files.segments.push(number),
-                Role::Index(number) => files.indexes.push(number),
+                Role::Index(number) | Role::Holes(number) => files.companions.push((number, entry.name)),
                 Role::Unfinished => notes.add(Severity::Info, &entry.name, None, "prepared or not finished; it does not count"),
                 Role::Foreign => notes.add(Severity::Info, &entry.name, None, "none of our files"),
                 Role::Other if names::is_kept_aside(&entry.name) => {
@@ -148,11 +152,25 @@ impl LogCheck<'_, '_> {
         let summary = Segment::read_index_summary(self.dir.as_ref(), self.incarnation, number)?;
         let end = sealed_end(self.dir, self.incarnation, number, length, named, summary.as_ref())?;
         let segment = Segment::growing(Arc::clone(self.dir), self.incarnation, number, length.max(u64::from(end)), end);
+        let (holes, fault) = read_holes(self.dir.as_ref(), self.incarnation, number)?;
         let mut check = SegmentCheck::default();
         let checkpoint = self.state.checkpoint;
         let state = &mut *self.state;
         scan::sealed(&segment, self.incarnation, end, |found| check.found(found, state, checkpoint))?;
         check.finish_run(state, checkpoint);
+        if read_holes(self.dir.as_ref(), self.incarnation, number)?.0 != holes {
+            let text = "retention took something out of it while it was read; it was not checked";
+            self.notes.add(Severity::Info, &names::segment(number), None, text);
+            return Ok(());
+        }
+        if let Some(fault) = fault {
+            self.notes.add(
+                Severity::Warning,
+                &names::holes(number),
+                None,
+                format!("{fault}; what was taken out reads as damage"),
+            );
+        }
         if let Some(next) = next
             && !check.has_damage
             && check.last_crc.or(header.map(|header| header.previous_crc)).is_some_and(|crc| crc != next.previous_crc)
@@ -325,6 +343,11 @@ impl SegmentCheck {
                 self.first_previous_crc.get_or_insert(None);
                 let text = format!("damaged up to position {}; what was there is lost", damage.end);
                 self.findings.push((Severity::Loss, u64::from(damage.start), text));
+            }
+            Found::Hole(hole) => {
+                self.finish_run(state, checkpoint);
+                self.first_previous_crc.get_or_insert(None);
+                self.last_crc = Some(hole.last_crc);
             }
         }
     }

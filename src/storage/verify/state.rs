@@ -123,18 +123,37 @@ impl State {
         overlap
     }
 
+    fn log_end(&self, id: PartitionId, bounds: Bounds) -> Offset {
+        self.ends.get(&id).copied().unwrap_or(0).max(bounds.start)
+    }
+
+    /// What a running server's retention took since the checkpoint was read is not missing.
+    fn note_removals(&mut self, dir: &Arc<dyn Dir>, incarnation: u64) {
+        let mut fresh = Self::new();
+        if read(dir, incarnation, &mut fresh).is_err() || fresh.checkpoint <= self.checkpoint {
+            return;
+        }
+        for (id, bounds) in &mut self.partitions {
+            let start = fresh.partitions.get(id).map_or(bounds.next, |fresh| fresh.start);
+            bounds.start = bounds.start.max(start);
+        }
+    }
+
     /// Holds partitions and cursors against the log.
-    pub fn check(&self, notes: &mut Notes<'_>, first_finding: usize) {
+    pub fn check(&mut self, dir: &Arc<dyn Dir>, incarnation: u64, notes: &mut Notes<'_>, first_finding: usize) {
         notes.report.cursors += self.cursors.len() as u64;
         if self.undecodable > 0 {
             notes.add(Severity::Loss, names::TABLE, None, format!("{} values do not decode", self.undecodable));
         }
         // Damage that was found explains what is not there.
         let is_explained = notes.has_loss(first_finding);
+        if self.partitions.iter().any(|(id, bounds)| self.log_end(*id, *bounds) < bounds.next) {
+            self.note_removals(dir, incarnation);
+        }
         let mut partitions: Vec<_> = self.partitions.iter().collect();
         partitions.sort_unstable_by_key(|entry| entry.0);
         for (id, bounds) in partitions {
-            let end = self.ends.get(id).copied().unwrap_or(0).max(bounds.start);
+            let end = self.log_end(*id, *bounds);
             let is_gap = |offset: Offset| {
                 self.gaps.get(id).is_some_and(|gaps| gaps.iter().any(|&(first, last)| (first..=last).contains(&offset)))
             };

@@ -8,6 +8,7 @@ use super::*;
 
 mod damage;
 mod faults;
+mod holes;
 
 const OPTIONS: OpenLog =
     OpenLog { incarnation: 7, epoch: 1, checkpoint: 0, first_segment: 1, segment_bytes_max: 1 << 20, now_us: 1 };
