@@ -238,7 +238,7 @@ impl Collected {
     }
 }
 
-/// Every entry that a table written anew has.
+/// Every entry that a table written anew has, but for the dead letters, which the table carries over itself.
 pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, PartitionId)>) -> Vec<(Key, Vec<u8>)> {
     let mut operations = vec![
         ControlOp::Queue(crate::format::control::QueueRecord {
@@ -250,9 +250,7 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
     ];
     operations.extend(state.groups.values().map(|group| ControlOp::Group(group.record.clone())));
     operations.extend(state.partitions.iter_from(0).map(|(id, partition)| ControlOp::Partition(partition.record(id))));
-    operations.extend(state.dead_letters.iter().map(|(&id, record)| ControlOp::DeadLetter { id, state: record.encode() }));
-    operations
-        .extend(state.traces.iter().map(|(&id, event)| ControlOp::Trace { id, state: super::records::encode_trace(event) }));
+    operations.extend(state.traces.iter().map(|(id, event)| ControlOp::Trace { id, state: super::records::encode_trace(event) }));
     operations.extend(state.jump.map(ControlOp::Jump));
     let mut entries: Vec<(Key, Vec<u8>)> = operations
         .iter()

@@ -101,6 +101,13 @@ impl Group {
         &self.record.name
     }
 
+    /// Whether it has taken every message since it was made, and what was there before: no match table names it.
+    pub fn is_unfiltered(&self) -> bool {
+        let record = &self.record;
+        let was_so = record.is_unfiltered || record.version == 1;
+        was_so && record.is_enabled && record.filter.is_empty() && self.first_filter.is_none()
+    }
+
     /// Whether it is the primary group.
     pub fn is_primary(&self) -> bool {
         self.record.id == PRIMARY
@@ -416,4 +423,41 @@ pub(super) fn first_at_or_after(log: &Log, id: PartitionId, partition: &Partitio
         true
     });
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lag of a group that takes everything is a subtraction. What counts is that no match table names it, not how often its record
+    /// was changed: a new start or a new name had it counted message by message.
+    #[test]
+    fn a_group_is_unfiltered_while_it_never_had_a_filter_and_was_never_disabled() {
+        let record = |version, is_unfiltered, is_enabled, filter: &str| GroupRecord {
+            id: 1,
+            name: "g".to_owned(),
+            is_declared: true,
+            is_enabled,
+            is_paused: false,
+            is_unfiltered,
+            shared: false,
+            filter: filter.to_owned(),
+            first_filter: String::new(),
+            delivery_limit: None,
+            display_name: String::new(),
+            version,
+            start: None,
+            created_at_us: 0,
+            updated_at_us: 0,
+            created_lsn: 0,
+        };
+        let is_unfiltered = |record| Group::new(record).is_unfiltered();
+        assert!(is_unfiltered(record(1, false, true, "")), "a record from before there was the flag");
+        assert!(is_unfiltered(record(7, true, true, "")));
+        assert!(!is_unfiltered(record(2, false, true, "")), "it may have had a filter");
+        assert!(!is_unfiltered(record(1, false, false, "")));
+        assert!(!is_unfiltered(record(1, false, true, ":a = \"b\"")));
+        let first = GroupRecord { first_filter: ":a = \"b\"".to_owned(), ..record(1, true, true, "") };
+        assert!(!is_unfiltered(first));
+    }
 }

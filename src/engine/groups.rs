@@ -41,6 +41,7 @@ impl Engine {
                 is_declared: true,
                 is_enabled: !declaration.is_disabled,
                 is_paused: false,
+                is_unfiltered: !declaration.is_disabled && declaration.filter.is_empty(),
                 shared: declaration.shared,
                 filter: declaration.filter.clone(),
                 first_filter: declaration.filter,
@@ -100,6 +101,7 @@ impl Engine {
             };
             let mut record = group.record.clone();
             check_version(&name, &record, patch.expected_version)?;
+            let was_unfiltered = group.is_unfiltered();
             let is_primary = id == PRIMARY;
             if is_primary && patch.filter.as_ref().is_some_and(|filter| !filter.trim().is_empty()) {
                 return Err(primary("cannot have a filter"));
@@ -112,6 +114,7 @@ impl Engine {
             record.is_paused = patch.is_paused.unwrap_or(record.is_paused);
             record.delivery_limit = patch.delivery_limit.unwrap_or(record.delivery_limit);
             record.display_name = patch.display_name.unwrap_or(record.display_name);
+            record.is_unfiltered = was_unfiltered && record.is_enabled && record.filter.is_empty();
             record.version += 1;
             record.updated_at_us = stage.now.wall_us;
             stage.plan.operations.push(ControlOp::Group(record));
@@ -143,6 +146,7 @@ impl Engine {
                     return Ok(0);
                 };
                 let mut record = group.record.clone();
+                record.is_unfiltered = group.is_unfiltered();
                 record.start = Some(start);
                 record.version += 1;
                 record.updated_at_us = stage.now.wall_us;
@@ -254,6 +258,7 @@ impl Engine {
                 is_declared: false,
                 is_enabled: true,
                 is_paused: false,
+                is_unfiltered: true,
                 shared,
                 filter: String::new(),
                 first_filter: String::new(),

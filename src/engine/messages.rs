@@ -145,7 +145,7 @@ impl Engine {
         let message = self.read_message(&queue, partition, offset, hint)?.ok_or_else(unknown)?;
         let groups = self.progress_of(&queue, partition, offset, hint, now)?;
         let transaction_id = message.transaction_id.clone().unwrap_or_else(|| derived_id(queue.incarnation, partition, offset));
-        let is_dead = queue.state().dead_letters.values().any(|letter| letter.partition == partition && letter.offset == offset);
+        let is_dead = queue.state().dead_letters.of_message(partition, offset).is_some();
         let status = status_of(&groups, is_dead);
         Ok(MessageView {
             queue: queue.name.clone(),

@@ -19,6 +19,7 @@ mod filters;
 mod group;
 mod groups;
 mod leases;
+mod letter_index;
 mod letters;
 mod messages;
 mod open;
@@ -39,6 +40,7 @@ mod start;
 mod state;
 mod threads;
 mod timer;
+mod traces;
 mod transaction;
 mod watch;
 

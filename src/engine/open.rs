@@ -29,7 +29,7 @@ use super::state::State;
 use super::threads::Scheduler;
 use super::timer::Timing;
 use super::transaction::Owed;
-use super::{Engine, EngineOptions, Result, Shared};
+use super::{Engine, EngineOptions, Queues, Result, Shared};
 
 /// What opening found; `serve`, `verify` and tests share it.
 #[derive(Debug, Clone, Default)]
@@ -128,8 +128,7 @@ impl Engine {
         let mut queues = QueueMap::default();
         for found in &opened {
             let queue = &found.queue;
-            let known: Option<&Arc<Queue>> = queues.get(&queue.name);
-            if let Some(known) = known {
+            if let Some(known) = queues.get(&queue.name) {
                 // The older one was deleted, or was not made whole, and could not be taken out of the way then.
                 report.finding(
                     true,
@@ -284,7 +283,7 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
     let mut state = State::new("");
     let mut cursor_files = BTreeSet::new();
     let mut is_decodable = true;
-    let (mut table, table_report) = Table::open(&dir, names::TABLE, incarnation, |entry| {
+    let (mut table, table_report) = Table::open_with(&dir, names::TABLE, incarnation, Some(key::DEAD_LETTER), |entry| {
         is_decodable &= apply_entry(&mut state, &mut cursor_files, entry);
     })?;
     let name = state.name.clone();
@@ -374,7 +373,7 @@ fn apply_entry(state: &mut State, cursor_files: &mut BTreeSet<(GroupId, Partitio
         (key::GROUP, None) => state.apply(&ControlOp::GroupRemoved(a), false),
         (key::DEAD_LETTER, None) => state.apply(&ControlOp::DeadLetterRemoved(id), false),
         (key::TRACE, None) => {
-            state.traces.remove(&id);
+            state.traces.remove(id);
         }
         // A cursor that moved to its file, or whose group is gone.
         (_, None) => {}

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::model::{CursorProgress, GroupProgress, Now};
-use crate::record::{Offset, PartitionId};
+use crate::model::{CursorProgress, Error, ErrorCode, GroupProgress, Now};
+use crate::record::{GroupId, Offset, PartitionId};
 
 use super::delivery::OffsetSet;
 use super::group::{Group, PRIMARY, Slot};
@@ -42,44 +42,57 @@ impl Engine {
     pub fn progress(&self, queue: &str, now: Now) -> Result<Vec<GroupProgress>> {
         let queue = self.find_queue(queue)?;
         let ids: Vec<_> = queue.state().groups.keys().copied().collect();
-        let mut all = Vec::new();
-        for id in ids {
-            let mut idle = 0;
-            let (info, view, takes_all, glances) = {
-                let state = queue.state();
-                let Some(group) = state.groups.get(&id) else { continue };
-                if id == PRIMARY && group.record.start.is_none() {
-                    // Nobody has read as the primary group: it holds nothing back and is listed without cursors.
-                    let group = group.info(&queue.name);
-                    all.push(GroupProgress { group, cursors: 0, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 });
-                    continue;
-                }
-                // A queue may have a million partitions, most of them read to their end: those are counted and not looked at.
-                let busy = state.partitions.iter_from(0).filter(|&(id, found)| {
-                    let is_idle = !matches!(group.slot(id), Some(Slot::Active(_)))
-                        && group.next(id, found, &queue.log).max(found.start) >= found.end;
-                    idle += u64::from(is_idle);
-                    !is_idle
-                });
-                let glances: Vec<_> = busy.map(|(id, found)| glance(&state, group, id, found, &queue, now)).collect();
-                (group.info(&queue.name), group_view(group), takes_all(group), glances)
-            };
-            let mut progress =
-                GroupProgress { group: info, cursors: idle, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 };
-            for found in glances {
-                progress.cursors += 1;
-                progress.leases += u64::from(found.lease.is_some());
-                let lag = self.lag(&queue, &view, takes_all, &found)?;
-                if lag > 0 {
-                    progress.partitions_with_lag += 1;
-                    progress.lag += lag;
-                    let oldest = oldest_unread(&queue, &view, &found)?;
-                    progress.lag_time_us = progress.lag_time_us.max(oldest.map_or(0, |at| now.wall_us.saturating_sub(at)));
-                }
+        // One that was removed meanwhile is left out.
+        ids.into_iter().filter_map(|id| self.progress_of_group(&queue, id, now).transpose()).collect()
+    }
+
+    /// One group of a queue with its lag.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`, `UnknownGroup`, `Io`.
+    pub fn group_progress(&self, queue: &str, group: &str, now: Now) -> Result<GroupProgress> {
+        let queue = self.find_queue(queue)?;
+        let id = queue.state().require_group(Some(group))?;
+        let found = self.progress_of_group(&queue, id, now)?;
+        found.ok_or_else(|| Error::new(ErrorCode::UnknownGroup, format!("queue {:?} has no group {group:?}", queue.name)))
+    }
+
+    fn progress_of_group(&self, queue: &Arc<Queue>, id: GroupId, now: Now) -> Result<Option<GroupProgress>> {
+        let mut idle = 0;
+        let (info, view, is_unfiltered, glances) = {
+            let state = queue.state();
+            let Some(group) = state.groups.get(&id) else { return Ok(None) };
+            if id == PRIMARY && group.record.start.is_none() {
+                // Nobody has read as the primary group: it holds nothing back and is listed without cursors.
+                let group = group.info(&queue.name);
+                let progress = GroupProgress { group, cursors: 0, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 };
+                return Ok(Some(progress));
             }
-            all.push(progress);
+            // A queue may have a million partitions, most of them read to their end: those are counted and not looked at.
+            let busy = state.partitions.iter_from(0).filter(|&(id, found)| {
+                let is_idle = !matches!(group.slot(id), Some(Slot::Active(_)))
+                    && group.next(id, found, &queue.log).max(found.start) >= found.end;
+                idle += u64::from(is_idle);
+                !is_idle
+            });
+            let glances: Vec<_> = busy.map(|(id, found)| glance(&state, group, id, found, queue, now)).collect();
+            (group.info(&queue.name), group_view(group), group.is_unfiltered(), glances)
+        };
+        let mut progress =
+            GroupProgress { group: info, cursors: idle, partitions_with_lag: 0, lag: 0, lag_time_us: 0, leases: 0 };
+        for found in glances {
+            progress.cursors += 1;
+            progress.leases += u64::from(found.lease.is_some());
+            let lag = self.lag(queue, &view, is_unfiltered, &found)?;
+            if lag > 0 {
+                progress.partitions_with_lag += 1;
+                progress.lag += lag;
+                let oldest = oldest_unread(queue, &view, &found)?;
+                progress.lag_time_us = progress.lag_time_us.max(oldest.map_or(0, |at| now.wall_us.saturating_sub(at)));
+            }
         }
-        Ok(all)
+        Ok(Some(progress))
     }
 
     /// Cursors of a group in partitions with a number of at least `from`.
@@ -89,18 +102,18 @@ impl Engine {
     /// `UnknownQueue`, `UnknownGroup`, `Io`.
     pub fn cursors(&self, queue: &str, group: &str, from: PartitionId, limit: usize, now: Now) -> Result<Vec<CursorProgress>> {
         let queue = self.find_queue(queue)?;
-        let (view, takes_all, glances) = {
+        let (view, is_unfiltered, glances) = {
             let state = queue.state();
             let id = state.require_group(Some(group))?;
             let Some(group) = state.groups.get(&id) else { return Ok(Vec::new()) };
             let partitions = state.partitions.iter_from(from).take(limit);
             let glances: Vec<_> = partitions.map(|(id, found)| glance(&state, group, id, found, &queue, now)).collect();
-            (group_view(group), takes_all(group), glances)
+            (group_view(group), group.is_unfiltered(), glances)
         };
         glances
             .into_iter()
             .map(|found| {
-                let lag = self.lag(&queue, &view, takes_all, &found)?;
+                let lag = self.lag(&queue, &view, is_unfiltered, &found)?;
                 let oldest_at_us = if lag > 0 { oldest_unread(&queue, &view, &found)? } else { None };
                 Ok(CursorProgress {
                     partition: found.name,
@@ -121,24 +134,18 @@ impl Engine {
             .collect()
     }
 
-    fn lag(&self, queue: &Queue, view: &View, takes_all: bool, found: &Glance) -> Result<u64> {
+    fn lag(&self, queue: &Queue, view: &View, is_unfiltered: bool, found: &Glance) -> Result<u64> {
         let from = found.next.max(found.start);
         if from >= found.end {
             return Ok(0);
         }
-        if takes_all {
+        if is_unfiltered {
             let free: u64 = found.done_above.gaps(from, found.end).map(|free| free.last - free.first + 1).sum();
             return Ok(free.saturating_sub(found.gap));
         }
         let range = (from, found.end);
         Ok(count_taken(&queue.log, &self.shared.cache, found.id, view, range, &found.done_above, found.hint)?)
     }
-}
-
-/// Whether the group has taken every message since it was made.
-fn takes_all(group: &Group) -> bool {
-    let record = &group.record;
-    record.version == 1 && record.is_enabled && record.filter.is_empty() && group.first_filter.is_none()
 }
 
 fn glance(

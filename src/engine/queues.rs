@@ -263,7 +263,7 @@ impl Engine {
         now: Now,
     ) -> Result<(log::LogRecovery, Table)> {
         const BEGINNING: Lsn = 0;
-        let (table, _) = Table::open(dir, names::TABLE, incarnation, |_| {})?;
+        let (table, _) = Table::open_with(dir, names::TABLE, incarnation, Some(key::DEAD_LETTER), |_| {})?;
         let options = OpenLog {
             incarnation,
             epoch: u32::try_from(self.shared.start_number).unwrap_or(u32::MAX),
@@ -360,7 +360,7 @@ fn info(queue: &Queue) -> QueueInfo {
             duplicates: state.stats.duplicates,
             messages_popped: state.stats.popped,
             messages_acked: state.stats.acked,
-            dead_letters: state.dead_letters.len() as u64,
+            dead_letters: state.dead_letters.count(None),
             log_bytes: segments.iter().map(|segment| segment.disk_bytes()).sum(),
             segments: segments.len() as u64,
             commits: state.stats.commits,

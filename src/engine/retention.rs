@@ -144,7 +144,7 @@ impl Engine {
                 let is_leased = stage.state.groups.values_mut().any(|group| {
                     group.existing_active(id).is_some_and(|active| active.delivery.leases(stage.now).next().is_some())
                 });
-                let has_letters = stage.state.dead_letters.values().any(|letter| letter.partition == id);
+                let has_letters = stage.state.dead_letters.has_partition(id);
                 if is_empty && !is_leased && !has_letters {
                     stage.plan.operations.push(ControlOp::PartitionRemoved(id));
                 }

@@ -7,19 +7,18 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use crate::format::control::{ControlOp, Counters, GroupRecord, JumpRecord, QueueRecord};
-use crate::model::{Error, ErrorCode, PRIMARY_GROUP, QueueSettings, Start, TraceEvent};
+use crate::model::{Error, ErrorCode, PRIMARY_GROUP, QueueSettings, Start};
 use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::table::Key;
 
 use super::delivery::Cursor;
 use super::filters::FilterSet;
 use super::group::{Group, PRIMARY};
+use super::letter_index::Letters;
 use super::partition::Partitions;
 use super::producers::Producers;
 use super::records::{DeadLetterRecord, decode_trace};
-
-/// Traces that a queue keeps; the oldest go.
-pub(super) const TRACES_MAX: usize = 10_000;
+use super::traces::Traces;
 
 /// The state of a queue.
 pub(super) struct State {
@@ -33,9 +32,9 @@ pub(super) struct State {
     pub filters: Arc<FilterSet>,
     pub counters: Counters,
     pub producers: Producers,
-    pub dead_letters: BTreeMap<u64, DeadLetterRecord>,
+    pub dead_letters: Letters,
     pub next_dead_letter: u64,
-    pub traces: BTreeMap<u64, TraceEvent>,
+    pub traces: Traces,
     pub next_trace: u64,
     /// Offsets that no message has, by partition.
     pub gaps: HashMap<PartitionId, Vec<(Offset, Offset)>>,
@@ -136,9 +135,9 @@ impl State {
             filters: Arc::default(),
             counters: Counters { first_segment: 1, ..Counters::default() },
             producers: Producers::default(),
-            dead_letters: BTreeMap::new(),
+            dead_letters: Letters::default(),
             next_dead_letter: 1,
-            traces: BTreeMap::new(),
+            traces: Traces::default(),
             next_trace: 1,
             gaps: HashMap::new(),
             jump: None,
@@ -203,12 +202,12 @@ impl State {
             ControlOp::Foreign { .. } | ControlOp::Redo { .. } => {}
             ControlOp::DeadLetter { id, state } => {
                 if let Ok(record) = DeadLetterRecord::decode(state) {
-                    self.dead_letters.insert(*id, record);
+                    self.dead_letters.insert(*id, &record);
                     self.next_dead_letter = self.next_dead_letter.max(id + 1);
                 }
             }
             ControlOp::DeadLetterRemoved(id) => {
-                self.dead_letters.remove(id);
+                self.dead_letters.remove(*id);
             }
             ControlOp::Counters(counters) => {
                 self.counters = *counters;
@@ -230,13 +229,10 @@ impl State {
             }
             ControlOp::Trace { id, state } => {
                 if let Ok(event) = decode_trace(state) {
-                    self.traces.insert(*id, event);
                     self.next_trace = self.next_trace.max(id + 1);
-                }
-                while self.traces.len() > TRACES_MAX
-                    && let Some((id, _)) = self.traces.pop_first()
-                {
-                    self.dirty.insert(halves(crate::format::control::key::TRACE, id), None);
+                    for gone in self.traces.insert(*id, event) {
+                        self.dirty.insert(halves(crate::format::control::key::TRACE, gone), None);
+                    }
                 }
             }
             ControlOp::Jump(jump) => self.jump = (jump.offsets > 0).then_some(*jump),
@@ -382,6 +378,7 @@ fn primary_record() -> GroupRecord {
         is_declared: false,
         is_enabled: true,
         is_paused: false,
+        is_unfiltered: true,
         shared: false,
         filter: String::new(),
         first_filter: String::new(),

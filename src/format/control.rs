@@ -153,6 +153,9 @@ pub struct GroupRecord {
     pub is_paused: bool,
     /// Whether it is a work queue.
     pub shared: bool,
+    /// Whether it has taken every message since it was made, never having had a filter or been disabled. Not known of records from
+    /// before there was this flag: there a version of 1 says the same of an enabled group without filters.
+    pub is_unfiltered: bool,
     /// Its filter now.
     pub filter: String,
     /// The filter by which messages stored before `created_lsn` are judged.
@@ -429,6 +432,7 @@ impl GroupRecord {
         let flags = u8::from(self.is_declared)
             | u8::from(self.is_enabled) << 1
             | u8::from(self.is_paused) << 2
+            | u8::from(self.is_unfiltered) << 5
             | u8::from(self.shared) << 3
             | u8::from(self.delivery_limit.is_some()) << 4;
         bytes.put_u8(flags);
@@ -474,6 +478,7 @@ impl GroupRecord {
             is_declared: flags & 1 != 0,
             is_enabled: flags & 2 != 0,
             is_paused: flags & 4 != 0,
+            is_unfiltered: flags & 32 != 0,
             shared: flags & 8 != 0,
             filter,
             first_filter,
@@ -609,6 +614,7 @@ mod tests {
                 is_declared: true,
                 is_enabled: false,
                 is_paused: true,
+                is_unfiltered: false,
                 shared: true,
                 filter: ":a".to_owned(),
                 first_filter: ":b".to_owned(),

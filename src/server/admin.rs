@@ -2,11 +2,11 @@
 
 use crate::engine::Engine;
 use crate::filter::Filter;
-use crate::model::{DeadLetter, DeadLetterQuery, Error, ErrorCode, ExtendReply, GroupProgress, Now, PRIMARY_GROUP, Result};
+use crate::model::{DeadLetterQuery, Error, ErrorCode, ExtendReply, GroupProgress, Now, PRIMARY_GROUP, Result};
 use crate::protocol::{
-    DeadLetterGet, DeadLetterPage, Deleted, Done, Extend, FilterResult, FilterTest, GroupGet, GroupList, GroupPage, GroupStart,
-    GroupStarted, MessageGet, PartitionList, PartitionPage, PartitionSelector, Progress, ProgressPage, QueueList, QueuePage,
-    Request, Response, Seek, SeekReply, TraceByMessage, TraceByName, TraceName, TraceNamePage, TracePage, TraceRecord,
+    DeadLetterPage, Deleted, Done, Extend, FilterResult, FilterTest, GroupList, GroupPage, GroupStart, GroupStarted, MessageGet,
+    PartitionList, PartitionPage, PartitionSelector, Progress, ProgressPage, QueueList, QueuePage, Request, Response, Seek,
+    SeekReply, TraceByMessage, TraceByName, TraceName, TraceNamePage, TracePage, TraceRecord,
 };
 use crate::record::PartitionId;
 
@@ -14,8 +14,6 @@ use crate::record::PartitionId;
 const QUEUES_MAX: u32 = 1_000;
 /// The most that a page of partitions, cursors, dead letters or remarks holds.
 const PAGE_MAX: u32 = 10_000;
-/// Dead letters that are looked at together when one is wanted.
-const DEAD_LETTERS_LOOKED_AT: u32 = 256;
 
 /// Serves a request; blocks as long as the engine does.
 pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Response> {
@@ -35,7 +33,7 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
         Request::GroupDeclare(request) => {
             engine.declare_group(&request.queue, &request.group, &request.declaration, now).map(Response::GroupDeclare)
         }
-        Request::GroupGet(request) => group(engine, &request, now).map(Response::GroupGet),
+        Request::GroupGet(request) => engine.group_progress(&request.queue, name_of(&request.group), now).map(Response::GroupGet),
         Request::GroupList(request) => groups(engine, &request, now).map(Response::GroupList),
         Request::GroupUpdate(request) => {
             engine.update_group(&request.queue, name_of(&request.group), &request.patch, now).map(Response::GroupUpdate)
@@ -56,7 +54,7 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
         }
 
         Request::DeadLetterList(query) => dead_letters(engine, query).map(Response::DeadLetterList),
-        Request::DeadLetterGet(request) => dead_letter(engine, &request).map(Response::DeadLetterGet),
+        Request::DeadLetterGet(request) => engine.dead_letter(&request.queue, request.id).map(Response::DeadLetterGet),
         Request::DeadLetterReplay(request) => {
             engine.replay_dead_letter(&request.queue, request.id, now).map(Response::DeadLetterReplay)
         }
@@ -65,7 +63,7 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
             .map(|existed| Response::DeadLetterDelete(Deleted { existed })),
 
         Request::TraceWrite(request) => engine.trace(&request.queue, request.event, now).map(|_| Response::TraceWrite(Done {})),
-        Request::TraceByName(request) => Ok(Response::TraceByName(traces_by_name(engine, &request))),
+        Request::TraceByName(request) => traces_by_name(engine, &request).map(Response::TraceByName),
         Request::TraceByMessage(request) => traces_of_message(engine, &request).map(Response::TraceByMessage),
         Request::TraceNames(_) => Ok(Response::TraceNames(trace_names(engine))),
 
@@ -109,12 +107,6 @@ fn partitions(engine: &Engine, request: &PartitionList) -> Result<PartitionPage>
         None => Vec::new(),
     };
     Ok(PartitionPage { partitions })
-}
-
-fn group(engine: &Engine, request: &GroupGet, now: Now) -> Result<GroupProgress> {
-    let name = name_of(&request.group);
-    let found = engine.progress(&request.queue, now)?.into_iter().find(|progress| progress.group.name == name);
-    found.ok_or_else(|| Error::new(ErrorCode::UnknownGroup, format!("queue {:?} has no group {name:?}", request.queue)))
 }
 
 fn groups(engine: &Engine, request: &GroupList, now: Now) -> Result<GroupPage> {
@@ -170,27 +162,18 @@ fn dead_letters(engine: &Engine, query: DeadLetterQuery) -> Result<DeadLetterPag
     Ok(DeadLetterPage { total, letters })
 }
 
-fn dead_letter(engine: &Engine, request: &DeadLetterGet) -> Result<DeadLetter> {
-    let mut query = DeadLetterQuery { queue: Some(request.queue.clone()), limit: DEAD_LETTERS_LOOKED_AT, ..Default::default() };
-    loop {
-        let (letters, _) = engine.dead_letters(&query)?;
-        let count = u32::try_from(letters.len()).unwrap_or(u32::MAX);
-        if let Some(letter) = letters.into_iter().find(|letter| letter.id == request.id) {
-            return Ok(letter);
-        }
-        if count < query.limit {
-            let text = format!("queue {:?} has no dead letter {}", request.queue, request.id);
-            return Err(Error::new(ErrorCode::UnknownDeadLetter, text));
-        }
-        query.skip = query.skip.saturating_add(count);
-    }
-}
-
-fn traces_by_name(engine: &Engine, request: &TraceByName) -> TracePage {
-    let is_wanted = |queue: &str| request.queue.as_ref().is_none_or(|wanted| wanted == queue);
-    let traces = engine.traces_by_name(&request.name, usize::MAX).into_iter().filter(|(queue, _)| is_wanted(queue));
-    let page = traces.skip(request.skip as usize).take(request.limit.clamp(1, PAGE_MAX) as usize);
-    TracePage { traces: page.map(|(queue, event)| TraceRecord { queue, event }).collect() }
+fn traces_by_name(engine: &Engine, request: &TraceByName) -> Result<TracePage> {
+    let (skip, limit) = (request.skip as usize, request.limit.clamp(1, PAGE_MAX) as usize);
+    let traces = match &request.queue {
+        Some(queue) => match engine.traces_by_name_in(queue, &request.name, skip, limit) {
+            Ok(events) => events.into_iter().map(|event| (queue.clone(), event)).collect(),
+            // Nothing is there under the name.
+            Err(error) if error.code == ErrorCode::UnknownQueue => Vec::new(),
+            Err(error) => return Err(error),
+        },
+        None => engine.traces_by_name(&request.name, skip.saturating_add(limit)).into_iter().skip(skip).collect(),
+    };
+    Ok(TracePage { traces: traces.into_iter().map(|(queue, event)| TraceRecord { queue, event }).collect() })
 }
 
 fn traces_of_message(engine: &Engine, request: &TraceByMessage) -> Result<TracePage> {

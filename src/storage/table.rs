@@ -13,6 +13,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -135,6 +136,43 @@ pub struct Table {
     has_tail: bool,
     damaged_at: Option<u64>,
     is_poisoned: bool,
+    places: Places,
+}
+
+/// Where the values of one kind lie in the file, so that they can be read when they are wanted.
+#[derive(Debug, Default)]
+struct Places {
+    kind: Option<u8>,
+    list: BTreeMap<Key, Place>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    position: u64,
+    length: u32,
+    checksum: u32,
+}
+
+impl Places {
+    fn of(kind: Option<u8>) -> Self {
+        Self { kind, list: BTreeMap::new() }
+    }
+
+    /// Takes note of an entry whose value lies at a position.
+    fn note(&mut self, entry: Entry<'_>, position: u64) {
+        if self.kind != Some(entry.key.kind) {
+            return;
+        }
+        match entry.value {
+            Some(value) => {
+                let place = Place { position, length: value.len() as u32, checksum: crc32fast::hash(value) };
+                self.list.insert(entry.key, place);
+            }
+            None => {
+                self.list.remove(&entry.key);
+            }
+        }
+    }
 }
 
 /// Garbage below this is not worth a rewrite.
@@ -150,7 +188,8 @@ impl Table {
     /// Makes an empty table that did not exist, durable on return, directory entry included.
     pub fn create(dir: &Arc<dyn Dir>, name: &str, incarnation: u64) -> Result<Self, TableError> {
         check_absent(&**dir, name)?;
-        stage(dir, name, incarnation, 0, std::iter::empty())?.put_in_place(dir, name)
+        let empty = Contents { entries: std::iter::empty(), carried: None };
+        stage(dir, name, incarnation, 0, Places::default(), empty)?.put_in_place(dir, name)
     }
 
     /// Opens a table and passes every entry on in the order of the file, so that the last one of a key counts. Entries are
@@ -161,8 +200,24 @@ impl Table {
         incarnation: u64,
         on_entry: impl FnMut(Entry<'_>),
     ) -> Result<(Self, TableReport), TableError> {
+        Self::open_with(dir, name, incarnation, None, on_entry)
+    }
+
+    /// As [`Self::open`], for an owner that does not keep the values of one kind: the table knows where they lie, gives them with
+    /// [`Self::value`] and carries them over in a rewrite. A key and its place take about a hundred bytes of memory.
+    pub fn open_with(
+        dir: &Arc<dyn Dir>,
+        name: &str,
+        incarnation: u64,
+        kind: Option<u8>,
+        mut on_entry: impl FnMut(Entry<'_>),
+    ) -> Result<(Self, TableReport), TableError> {
         let file = dir.open(name, Access::ReadWrite)?;
-        let scan = scan::scan(&*file, incarnation, read_header(&*file, incarnation)?.base_length, on_entry)?;
+        let mut places = Places::of(kind);
+        let scan = scan::scan(&*file, incarnation, read_header(&*file, incarnation)?.base_length, |entry, position| {
+            places.note(entry, position);
+            on_entry(entry);
+        })?;
         let table = Self {
             dir: Arc::clone(dir),
             name: name.to_owned(),
@@ -174,6 +229,7 @@ impl Table {
             has_tail: scan.report.torn_tail.is_some(),
             damaged_at: scan.report.damage.first().map(|range| range.start),
             is_poisoned: false,
+            places,
         };
         Ok((table, scan.report))
     }
@@ -187,10 +243,33 @@ impl Table {
     }
 
     /// Reads a table as [`Self::open`] does, without the means to write it.
-    pub fn read(dir: &dyn Dir, name: &str, incarnation: u64, on_entry: impl FnMut(Entry<'_>)) -> Result<TableReport, TableError> {
+    pub fn read(
+        dir: &dyn Dir,
+        name: &str,
+        incarnation: u64,
+        mut on_entry: impl FnMut(Entry<'_>),
+    ) -> Result<TableReport, TableError> {
         let file = dir.open(name, Access::Read)?;
         let header = read_header(&*file, incarnation)?;
-        Ok(scan::scan(&*file, incarnation, header.base_length, on_entry)?.report)
+        Ok(scan::scan(&*file, incarnation, header.base_length, |entry, _| on_entry(entry))?.report)
+    }
+
+    /// The value of a key of the kind that the table was opened with; `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// [`TableError::Damaged`] if it is not as it was written.
+    pub fn value(&self, key: Key) -> Result<Option<Vec<u8>>, TableError> {
+        self.places.list.get(&key).map(|&place| self.read_value(place)).transpose()
+    }
+
+    fn read_value(&self, place: Place) -> Result<Vec<u8>, TableError> {
+        let mut value = vec![0; place.length as usize];
+        self.file.read_exact_at(&mut value, place.position)?;
+        if crc32fast::hash(&value) != place.checksum {
+            return Err(TableError::Damaged { path: self.path(), position: place.position });
+        }
+        Ok(value)
     }
 
     /// Adds entries as one block that is there whole or not at all; durable on return. `lsn` is the caller's mark of how far
@@ -200,27 +279,31 @@ impl Table {
         if let Some(position) = self.damaged_at {
             return Err(TableError::Damaged { path: self.path(), position });
         }
-        let mut block = BlockBuilder::new();
+        let mut block = PlacedBlock::default();
         for entry in entries {
-            block.push(entry)?;
+            block.push(&self.places, entry)?;
         }
         if self.has_tail {
             self.file.set_length(self.end)?;
         }
         self.has_tail = true;
-        let bytes = block.finish(self.next_header(lsn));
+        let (bytes, placed) = block.finish(self.next_header(lsn));
         self.file.write_at(&bytes, self.end)?;
         self.file.sync_data().inspect_err(|_| self.is_poisoned = true)?;
         self.has_tail = false;
-        self.advance(&bytes, lsn);
+        self.advance(&bytes, placed, lsn);
         Ok(())
     }
 
-    /// Replaces the file with one that holds these entries and nothing else; durable on return. Before that the old file
-    /// stands, whatever happens. A damaged file is kept beside the new one, under its name and `.damaged-N`.
+    /// Replaces the file with one that holds these entries, and the values that it knows the places of, and nothing else; durable on
+    /// return. Before that the old file stands, whatever happens. A damaged file is kept beside the new one, under its name and
+    /// `.damaged-N`; a value that cannot be read any more makes it one.
     pub fn rewrite<'a>(&mut self, lsn: u64, entries: impl IntoIterator<Item = Entry<'a>>) -> Result<(), TableError> {
         self.check_writable()?;
-        let staged = stage(&self.dir, &self.name, self.incarnation, lsn, entries.into_iter())?;
+        let unreadable = self.drop_unreadable()?;
+        self.damaged_at = self.damaged_at.or(unreadable);
+        let contents = Contents { entries: entries.into_iter(), carried: Some(self) };
+        let staged = stage(&self.dir, &self.name, self.incarnation, lsn, Places::of(self.places.kind), contents)?;
         if self.damaged_at.is_some() {
             self.keep_aside()?;
         }
@@ -228,6 +311,22 @@ impl Table {
         self.is_poisoned = true;
         *self = staged.put_in_place(&self.dir, &self.name)?;
         Ok(())
+    }
+
+    /// Forgets the places of values that are not as they were written; where the first of them is.
+    fn drop_unreadable(&mut self) -> Result<Option<u64>, TableError> {
+        let mut bad = Vec::new();
+        for (&key, &place) in &self.places.list {
+            match self.read_value(place) {
+                Ok(_) => {}
+                Err(TableError::Damaged { position, .. }) => bad.push((key, position)),
+                Err(error) => return Err(error),
+            }
+        }
+        for (key, _) in &bad {
+            self.places.list.remove(key);
+        }
+        Ok(bad.first().map(|&(_, position)| position))
     }
 
     /// The mark of the last block; 0 in an empty table.
@@ -260,14 +359,29 @@ impl Table {
     }
 
     /// Writes a block at the end, without a sync.
-    fn write_block(&mut self, block: BlockBuilder) -> Result<(), TableError> {
-        let bytes = block.finish(self.next_header(self.lsn));
+    fn write_block(&mut self, block: PlacedBlock) -> Result<(), TableError> {
+        let (bytes, placed) = block.finish(self.next_header(self.lsn));
         self.file.write_at(&bytes, self.end)?;
-        self.advance(&bytes, self.lsn);
+        self.advance(&bytes, placed, self.lsn);
         Ok(())
     }
 
-    fn advance(&mut self, block: &[u8], lsn: u64) {
+    /// Adds an entry to a block, which is written when it is large enough.
+    fn put(&mut self, block: &mut PlacedBlock, entry: Entry<'_>) -> Result<(), TableError> {
+        block.push(&self.places, entry)?;
+        if block.block.body_length() >= REWRITE_BLOCK_BYTES {
+            self.write_block(std::mem::take(block))?;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, block: &[u8], placed: Vec<(Key, Option<Place>)>, lsn: u64) {
+        for (key, place) in placed {
+            match place {
+                Some(place) => self.places.list.insert(key, Place { position: self.end + place.position, ..place }),
+                None => self.places.list.remove(&key),
+            };
+        }
         self.end += block.len() as u64;
         self.sequence += 1;
         self.lsn = lsn;
@@ -291,6 +405,43 @@ impl Table {
     }
 }
 
+/// A block being made, with the places in it of the values that the table keeps track of.
+struct PlacedBlock {
+    block: BlockBuilder,
+    placed: Vec<(Key, Option<Place>)>,
+}
+
+impl Default for PlacedBlock {
+    fn default() -> Self {
+        Self { block: BlockBuilder::new(), placed: Vec::new() }
+    }
+}
+
+impl PlacedBlock {
+    fn push(&mut self, places: &Places, entry: Entry<'_>) -> Result<(), TableError> {
+        self.block.push(entry)?;
+        if places.kind == Some(entry.key.kind) {
+            let place = entry.value.map(|value| Place {
+                position: (self.block.length() - value.len()) as u64,
+                length: value.len() as u32,
+                checksum: crc32fast::hash(value),
+            });
+            self.placed.push((entry.key, place));
+        }
+        Ok(())
+    }
+
+    fn finish(self, header: BlockHeader) -> (Vec<u8>, Vec<(Key, Option<Place>)>) {
+        (self.block.finish(header), self.placed)
+    }
+}
+
+/// What a new file holds: these entries, then the values of which a table knows the places.
+struct Contents<'t, I> {
+    entries: I,
+    carried: Option<&'t Table>,
+}
+
 /// A whole table under its temporary name, durable but not in place.
 struct Staged {
     table: Table,
@@ -303,7 +454,8 @@ fn stage<'a>(
     name: &str,
     incarnation: u64,
     lsn: u64,
-    entries: impl Iterator<Item = Entry<'a>>,
+    places: Places,
+    contents: Contents<'_, impl Iterator<Item = Entry<'a>>>,
 ) -> Result<Staged, TableError> {
     let temporary = format!("{name}.tmp");
     let file = create_temporary(&**dir, &temporary)?;
@@ -318,16 +470,20 @@ fn stage<'a>(
         has_tail: false,
         damaged_at: None,
         is_poisoned: false,
+        places,
     };
-    let mut block = BlockBuilder::new();
-    for entry in entries {
-        block.push(entry)?;
-        if block.body_length() >= REWRITE_BLOCK_BYTES {
-            table.write_block(std::mem::replace(&mut block, BlockBuilder::new()))?;
+    let mut block = PlacedBlock::default();
+    for entry in contents.entries {
+        table.put(&mut block, entry)?;
+    }
+    if let Some(source) = contents.carried {
+        for (&key, &place) in &source.places.list {
+            let value = source.read_value(place)?;
+            table.put(&mut block, Entry { key, value: Some(&value) })?;
         }
     }
     // An empty table without a mark needs no block; a mark is kept even if nothing else is left.
-    if !block.is_empty() || (table.sequence == 1 && lsn > 0) {
+    if !block.block.is_empty() || (table.sequence == 1 && lsn > 0) {
         table.write_block(block)?;
     }
     let header = FileHeader { version: format::VERSION, incompatible: 0, incarnation, base_length: table.end };

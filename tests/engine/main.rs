@@ -6,6 +6,8 @@ mod delays;
 mod fan_out;
 mod filtering;
 mod ids;
+mod lags;
+mod letters;
 mod model;
 mod over_queues;
 mod pops;

@@ -161,6 +161,11 @@ impl BlockBuilder {
         self.count == 0
     }
 
+    /// Bytes so far, the header among them.
+    pub(super) fn length(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn body_length(&self) -> usize {
         self.bytes.len() - BLOCK_HEADER_BYTES
     }

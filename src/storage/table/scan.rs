@@ -16,12 +16,12 @@ pub(super) struct Scan {
     pub sequence: u64,
 }
 
-/// Passes on the entries of every good block. `base_length` is the part of the file that was synced before anyone saw it.
+/// Passes on the entries of every good block, each with the position of its value. `base_length` is the part of the file that was synced before anyone saw it.
 pub(super) fn scan(
     file: &dyn File,
     incarnation: u64,
     base_length: u64,
-    mut on_entry: impl FnMut(Entry<'_>),
+    mut on_entry: impl FnMut(Entry<'_>, u64),
 ) -> Result<Scan, DiskError> {
     let blocks = Blocks { file, incarnation, length: file.length()? };
     let mut scan = Scan { report: TableReport::default(), end: FILE_HEADER_BYTES as u64, sequence: 1 };
@@ -32,7 +32,11 @@ pub(super) fn scan(
         {
             scan.report.blocks += 1;
             scan.report.entries += entries.len() as u64;
-            entries.into_iter().for_each(&mut on_entry);
+            let start = position + BLOCK_HEADER_BYTES as u64;
+            for entry in entries {
+                let within = entry.value.map_or(0, |value| value.as_ptr() as usize - body.as_ptr() as usize);
+                on_entry(entry, start + within as u64);
+            }
             position += BLOCK_HEADER_BYTES as u64 + u64::from(header.body_length);
             (scan.end, scan.sequence, scan.report.lsn) = (position, header.sequence + 1, header.lsn);
             continue;
@@ -142,7 +146,7 @@ mod tests {
         let file = SimDisk::new(1).root().create("a").unwrap();
         let header = BlockHeader { incarnation: 7, position: 64, sequence: u64::MAX, ..BlockHeader::default() };
         file.write_at(&header.encode(), 64).unwrap();
-        let report = scan(&*file, 7, 0, |_| {}).unwrap().report;
+        let report = scan(&*file, 7, 0, |_, _| {}).unwrap().report;
         assert_eq!((report.blocks, report.torn_tail), (0, Some(64..120)));
     }
 

@@ -452,3 +452,54 @@ fn an_unreadable_table_is_not_an_empty_one() {
     assert!(matches!(Table::create(&disk.root(), NAME, INCARNATION), Err(TableError::Disk(_))));
     assert_eq!(disk.paths(), [NAME]);
 }
+
+/// Values of one kind are read from the file, wherever appends, removals, rewrites and restarts have put them.
+#[test]
+fn values_that_their_owner_does_not_keep_are_read_from_the_file() {
+    let mut random = Random::new(5);
+    let disk = SimDisk::new(5);
+    let dir = disk.root();
+    drop(Table::create(&dir, NAME, INCARNATION).unwrap());
+    let open = || Table::open_with(&dir, NAME, INCARNATION, Some(8), |_| {}).unwrap().0;
+    let mut table = open();
+    let mut model = std::collections::BTreeMap::new();
+    for lsn in 1..200u64 {
+        let mut entries = Vec::new();
+        for _ in 0..random.below(4) {
+            let key = Key { kind: 8, a: 0, b: random.below(20) as u32 };
+            let value = random.chance(2, 3).then(|| vec![lsn as u8; random.below(3_000) as usize]);
+            model.insert(key, value.clone());
+            entries.push((key, value));
+        }
+        entries.push((Key { kind: 1, a: 1, b: 1 }, Some(b"not of the kind".to_vec())));
+        table.append(lsn, entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() })).unwrap();
+        match random.below(10) {
+            0 => table = open(),
+            1 => table.rewrite(lsn, [Entry { key: Key { kind: 2, a: 0, b: 0 }, value: Some(b"whole") }]).unwrap(),
+            _ => {}
+        }
+        for (&key, value) in &model {
+            assert_eq!(table.value(key).unwrap(), *value, "at {lsn}, {key:?}");
+        }
+        assert_eq!(table.value(Key { kind: 1, a: 1, b: 1 }).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_value_that_went_bad_is_told_of_and_a_rewrite_keeps_the_file_aside() {
+    let disk = SimDisk::new(6);
+    let dir = disk.root();
+    drop(Table::create(&dir, NAME, INCARNATION).unwrap());
+    let (mut table, _) = Table::open_with(&dir, NAME, INCARNATION, Some(8), |_| {}).unwrap();
+    let key = |b| Key { kind: 8, a: 0, b };
+    table.append(1, [Entry { key: key(1), value: Some(b"good") }, Entry { key: key(2), value: Some(b"spoilt") }]).unwrap();
+    let bytes = disk.read_file(NAME).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"spoilt").unwrap();
+    dir.open(NAME, Access::ReadWrite).unwrap().write_at(b"S", at as u64).unwrap();
+    let bytes = disk.read_file(NAME).unwrap();
+    assert!(matches!(table.value(key(2)), Err(TableError::Damaged { position, .. }) if position == at as u64));
+    assert_eq!(table.value(key(1)).unwrap().as_deref(), Some(b"good".as_slice()));
+    table.rewrite(2, []).unwrap();
+    assert_eq!((table.value(key(1)).unwrap().as_deref(), table.value(key(2)).unwrap()), (Some(b"good".as_slice()), None));
+    assert_eq!(disk.read_file(&format!("{NAME}.damaged-1")).unwrap(), bytes);
+}
