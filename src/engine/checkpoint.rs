@@ -252,6 +252,7 @@ pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, Parti
     operations.extend(state.partitions.iter_from(0).map(|(id, partition)| ControlOp::Partition(partition.record(id))));
     operations.extend(state.traces.iter().map(|(id, event)| ControlOp::Trace { id, state: super::records::encode_trace(event) }));
     operations.extend(state.jump.map(ControlOp::Jump));
+    operations.extend(state.lost.iter().copied().map(ControlOp::PartitionLost));
     let mut entries: Vec<(Key, Vec<u8>)> = operations
         .iter()
         .filter_map(|operation| {

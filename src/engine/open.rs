@@ -283,7 +283,11 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
     let mut state = State::new("");
     let mut cursor_files = BTreeSet::new();
     let mut is_decodable = true;
+    let mut removed = BTreeSet::new();
     let (mut table, table_report) = Table::open_with(&dir, names::TABLE, incarnation, Some(key::DEAD_LETTER), |entry| {
+        if entry.key.kind == key::PARTITION && entry.value.is_none() {
+            removed.insert(entry.key.a);
+        }
         is_decodable &= apply_entry(&mut state, &mut cursor_files, entry);
     })?;
     let name = state.name.clone();
@@ -308,9 +312,9 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         segment_bytes_max: state.settings.segment_bytes_max,
         now_us: context.now.wall_us,
     };
-    let mut replay = Replay { state: &mut state, owed: VecDeque::new(), undecodable: 0 };
+    let mut replay = Replay { state: &mut state, owed: VecDeque::new(), removed, undecodable: 0 };
     let mut recovery = log::open(&dir, &options, &mut |record| replay.record(record))?;
-    let Replay { owed, undecodable, .. } = replay;
+    let Replay { owed, removed, undecodable, .. } = replay;
     if undecodable > 0 {
         report.finding(true, Some(&name), format!("{undecodable} records do not decode"));
     }
@@ -323,6 +327,15 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
     }
     for finding in &recovery.findings {
         report.finding(finding.is_loss(), Some(&name), finding.to_string());
+    }
+    let has_loss = is_table_damaged || !is_decodable || undecodable > 0 || recovery.findings.iter().any(LogFinding::is_loss);
+    if has_loss {
+        let lost = lost_partitions(recovery.writer.log(), &state, &removed)?;
+        if !lost.is_empty() {
+            let text = format!("the records of {} partitions are lost; what the log has of them is kept: {lost:?}", lost.len());
+            report.finding(true, Some(&name), text);
+        }
+        lost.into_iter().for_each(|id| state.apply(&ControlOp::PartitionLost(id), true));
     }
     let jump = jump.map(|jump| {
         let known = state.jump.unwrap_or_default();
@@ -352,6 +365,19 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         super::checkpoint::write_jump(&queue, jump)?;
     }
     Ok(Opened { queue: Arc::new(queue), owed })
+}
+
+/// Partitions that the log has batches of, and that are neither known nor known to be removed. When something is lost, their records may
+/// be among it; else they were removed long ago.
+fn lost_partitions(log: &log::Log, state: &State, removed: &BTreeSet<PartitionId>) -> Result<BTreeSet<PartitionId>> {
+    let mut lost = BTreeSet::new();
+    for segment in log.segments().iter() {
+        let unknown = segment.all_batches()?.into_iter().map(|batch| batch.partition);
+        lost.extend(
+            unknown.filter(|id| state.partitions.get(*id).is_none() && !removed.contains(id) && !state.lost.contains(id)),
+        );
+    }
+    Ok(lost)
 }
 
 /// Applies an entry of the table; the last one of a key counts, so they are applied in the order of the file. Whether it decodes.
@@ -422,6 +448,8 @@ fn read_cursor_files(
 struct Replay<'a> {
     state: &'a mut State,
     owed: VecDeque<Owed>,
+    /// Partitions that the checkpoint or the log says are gone.
+    removed: BTreeSet<PartitionId>,
     undecodable: u64,
 }
 
@@ -449,7 +477,12 @@ impl Replay<'_> {
                     let operations = foreign.remove(&target).unwrap_or_default();
                     self.owed.push_back(Owed { transaction, target, operations, push });
                 }
-                other => self.state.apply(&other, true),
+                other => {
+                    if let ControlOp::PartitionRemoved(id) = other {
+                        self.removed.insert(id);
+                    }
+                    self.state.apply(&other, true);
+                }
             }
         }
     }

@@ -70,15 +70,22 @@ impl Engine {
                 Ok(())
             })?;
         }
-        self.unlink_dead_segments(queue, now)
+        self.unlink_dead_segments(queue, rules, now)
     }
 
-    /// Unlinks the oldest segments as long as all their batches lie below their partitions' starts.
-    fn unlink_dead_segments(&self, queue: &Arc<Queue>, now: Now) -> super::Result<()> {
+    /// Unlinks the oldest segments as long as all their batches lie below their partitions' starts. What a damaged range held is not
+    /// known, nor whether anybody has read it: it goes when everything of its time goes, read or not, and stays else.
+    fn unlink_dead_segments(&self, queue: &Arc<Queue>, rules: Rules, now: Now) -> super::Result<()> {
         let segments = queue.log.segments();
         let Some((_, sealed)) = segments.split_last() else { return Ok(()) };
         let mut first = None;
-        for segment in sealed {
+        for (at, segment) in sealed.iter().enumerate() {
+            // What follows a segment is younger than anything in it.
+            let youngest_us = segments.get(at + 1).map_or(0, |next| next.newest_at_us());
+            let is_over = segment.number() <= rules.over_size_through || (1..rules.expired_before_us).contains(&youngest_us);
+            if !is_over && !segment.damage()?.is_empty() {
+                break;
+            }
             let batches = segment.all_batches()?;
             let state = queue.state();
             if !batches.iter().all(|batch| is_dead(&state, batch)) {
@@ -209,9 +216,13 @@ fn release_holes(queue: &Queue) {
     }
 }
 
-/// Whether nobody may read the batch any more.
+/// Whether nobody may read the batch any more. One of a partition that is not known is, as the partition was removed, unless its record
+/// is lost.
 fn is_dead(state: &State, batch: &IndexedBatch) -> bool {
-    state.partitions.get(batch.partition).is_none_or(|partition| batch.next_offset() <= partition.start)
+    match state.partitions.get(batch.partition) {
+        Some(partition) => batch.next_offset() <= partition.start,
+        None => !state.lost.contains(&batch.partition),
+    }
 }
 
 fn rules(queue: &Queue, settings: &QueueSettings, now: Now) -> Option<Rules> {

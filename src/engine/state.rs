@@ -3,7 +3,7 @@
 //! [`State::apply`] is the one way in which control operations change it, live and in recovery. Nothing here touches files.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use crate::format::control::{ControlOp, Counters, GroupRecord, JumpRecord, QueueRecord};
@@ -39,6 +39,8 @@ pub(super) struct State {
     /// Offsets that no message has, by partition.
     pub gaps: HashMap<PartitionId, Vec<(Offset, Offset)>>,
     pub jump: Option<JumpRecord>,
+    /// Partitions whose record was lost with damage: what the log has of them is not known to be dead.
+    pub lost: BTreeSet<PartitionId>,
     /// For each queue that decided transactions, the newest one of which this queue has its part; it has all before, too.
     pub applied: BTreeMap<u64, u64>,
     pub timers: Timers,
@@ -141,6 +143,7 @@ impl State {
             next_trace: 1,
             gaps: HashMap::new(),
             jump: None,
+            lost: BTreeSet::new(),
             applied: BTreeMap::new(),
             timers: Timers::default(),
             dirty: BTreeMap::new(),
@@ -235,6 +238,9 @@ impl State {
                     }
                 }
             }
+            ControlOp::PartitionLost(id) => {
+                self.lost.insert(*id);
+            }
             ControlOp::Jump(jump) => self.jump = (jump.offsets > 0).then_some(*jump),
             ControlOp::Gap { partition, first, last } => {
                 let gaps = self.gaps.entry(*partition).or_default();
@@ -314,6 +320,7 @@ impl State {
             | ControlOp::DeadLetter { .. }
             | ControlOp::Counters(_)
             | ControlOp::Trace { .. }
+            | ControlOp::PartitionLost(_)
             | ControlOp::Jump(_) => {
                 if let Some((kind, a, b)) = operation.key() {
                     self.dirty.insert(Key { kind, a, b }, value(operation));

@@ -60,6 +60,8 @@ pub enum ControlOp {
         /// The push's sequence.
         sequence: u32,
     },
+    /// A partition of which the log may hold messages and whose record was lost with damage.
+    PartitionLost(PartitionId),
     /// The last pushes of a producer in a partition, as the checkpoint keeps them.
     Sender {
         /// The partition.
@@ -231,6 +233,8 @@ pub mod key {
     /// The last pushes of producers in a partition: (partition, halves of the producer's id folded together). The value is one
     /// operation for each producer that folds to the same number.
     pub const SENDER: u8 = 18;
+    /// A partition whose record was lost.
+    pub const LOST: u8 = 19;
 }
 
 impl ControlOp {
@@ -318,6 +322,10 @@ impl ControlOp {
                 bytes.put_varint(*id);
                 bytes.put_sized(state);
             }
+            Self::PartitionLost(id) => {
+                bytes.put_u8(19);
+                bytes.put_varint(u64::from(*id));
+            }
             Self::Jump(jump) => {
                 bytes.put_u8(15);
                 bytes.put_varint(u64::from(jump.segment));
@@ -394,6 +402,7 @@ impl ControlOp {
                 }
                 Self::Sender { partition, producer_id, epoch, pushes }
             }
+            19 => Self::PartitionLost(number(reader)?),
             _ => return Err(UnexpectedEnd),
         })
     }
@@ -419,6 +428,7 @@ impl ControlOp {
             Self::DeadLetter { id, .. } => (key::DEAD_LETTER, halves(*id).0, halves(*id).1),
             Self::Counters(_) => (key::COUNTERS, 0, 0),
             Self::Jump(_) => (key::JUMP, 0, 0),
+            Self::PartitionLost(id) => (key::LOST, *id, 0),
             Self::Trace { id, .. } => (key::TRACE, halves(*id).0, halves(*id).1),
             _ => return None,
         })
@@ -646,6 +656,7 @@ mod tests {
             ControlOp::Applied { coordinator: 1, transaction: 2 },
             ControlOp::Jump(JumpRecord { segment: 4, offsets: 1 << 30 }),
             ControlOp::Gap { partition: 1, first: 5, last: 9 },
+            ControlOp::PartitionLost(300),
             ControlOp::Trace { id: 3, state: vec![] },
         ]
     }

@@ -436,6 +436,7 @@ fn kind_of(kind: u8) -> String {
         key::JUMP => "jump",
         key::GAP => "gap",
         key::CURSOR_IN_FILE => "cursor_in_file",
+        key::LOST => "lost",
         other => return format!("{other}"),
     };
     word.to_owned()

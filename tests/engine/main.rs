@@ -2,6 +2,7 @@
 
 mod acks;
 mod basics;
+mod damage;
 mod delays;
 mod fan_out;
 mod filtering;
