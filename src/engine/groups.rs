@@ -5,7 +5,7 @@ use crate::format::control::{ControlOp, GroupRecord};
 use crate::model::{Error, ErrorCode, GroupDeclaration, GroupInfo, GroupPatch, Now, PRIMARY_GROUP, RemovedGroup, Start};
 use crate::record::{GroupId, check_name};
 
-use super::group::PRIMARY;
+use super::group::{PRIMARY, Slot};
 use super::queue::Queue;
 use super::stage::Stage;
 use super::{Engine, Result};
@@ -210,7 +210,15 @@ impl Engine {
                 let found = stage.state.group_id(Some(&name)).and_then(|id| stage.state.groups.get(&id));
                 let Some(group) = found else { return Ok(None) };
                 check_version(&name, &group.record, expected_version)?;
-                stage.plan.operations.push(ControlOp::GroupRemoved(group.record.id));
+                let id = group.record.id;
+                for (partition, slot) in group.slots_from(0) {
+                    if let Slot::Active(active) = slot {
+                        let live = active.delivery.leases(stage.now);
+                        let lost = live.map(|lease| (lease.token, id, partition, ErrorCode::UnknownGroup));
+                        stage.plan.lost_claims.extend(lost);
+                    }
+                }
+                stage.plan.operations.push(ControlOp::GroupRemoved(id));
                 Ok(Some(group.cursor_count()))
             })?;
             if let Some(cursors) = cursors {

@@ -62,6 +62,7 @@ use delivery::LeaseToken;
 pub use distributions::{DISTRIBUTION_BUCKETS, Distribution, Distributions};
 pub use group::Wake;
 use leases::Common;
+pub use leases::{LeaseEnd, LeaseListener};
 pub use open::{Finding, RecoveryReport};
 use prepare::{PushLimits, prepare};
 use queue::{Job, Queue};
@@ -335,6 +336,13 @@ impl Engine {
             reply.expires_at_us = now.wall_us.saturating_add(earliest.saturating_sub(now.steady_us));
         }
         Ok(reply)
+    }
+
+    /// `listener` hears of each claim of the lease that ends from now on before its messages are acknowledged: when its time is over (told
+    /// by [`Engine::tick`], within a second), at a seek, when its group or queue is gone. It is not told of what is given back with
+    /// [`Engine::release`]. False if the lease is over already, and then it is never called.
+    pub fn watch_lease(&self, lease_id: &str, listener: LeaseListener) -> bool {
+        LeaseToken::parse(lease_id).is_some_and(|token| self.shared.common.leases.listen(token, listener))
     }
 
     /// Gives everything of a lease back, uncharged, as if it had never been handed out. Says how many partitions it was.

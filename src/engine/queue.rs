@@ -23,7 +23,7 @@ use super::delivery::Delivery;
 use super::distributions::Recorders;
 use super::filters::FilterSet;
 use super::group::Wake;
-use super::leases::{Common, Place};
+use super::leases::{Common, Ends, Place};
 use super::prepare::Prepared;
 use super::stage::{Plan, Stage};
 use super::state::State;
@@ -359,6 +359,7 @@ impl Queue {
         for group in self.state().groups.values_mut() {
             group.wake_all(&mut woken);
         }
+        self.common.leases.end_queue(self.incarnation).tell();
         woken.iter().for_each(|wake| wake());
     }
 
@@ -541,9 +542,14 @@ impl Queue {
     /// Makes a plan visible and wakes who waits for it.
     pub fn publish(&self, committer: &Committer, plan: Plan, created_at_us: u64, now: Now) {
         let mut woken = Vec::new();
+        let mut ends = Ends::default();
         let has_messages = {
             let mut state = self.state();
             let filters = Arc::clone(&state.filters);
+            for &(token, group, partition, reason) in &plan.lost_claims {
+                let place = Place { incarnation: self.incarnation, group, partition };
+                self.common.leases.end_place(token, place, reason, &mut ends);
+            }
             for (token, group, partition) in &plan.ended {
                 let place = Place { incarnation: self.incarnation, group: *group, partition: *partition };
                 self.common.leases.remove_place(*token, place);
@@ -565,6 +571,7 @@ impl Queue {
             let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
             woken.extend(watchers.iter().map(|watcher| Arc::clone(&watcher.1)));
         }
+        ends.tell();
         woken.iter().for_each(|wake| wake());
     }
 

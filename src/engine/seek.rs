@@ -97,6 +97,8 @@ impl Stage<'_> {
             let (start, end) = (partition.start, partition.end);
             group.release_hold(id);
             if let Ok(active) = group.active_mut(id, partition, self.log) {
+                let live = active.delivery.leases(self.now).map(|lease| (lease.token, group_id, id, ErrorCode::LeaseLost));
+                self.plan.lost_claims.extend(live);
                 active.delivery.seek(after);
                 active.hint = 0;
                 self.plan.touched.push((group_id, id));

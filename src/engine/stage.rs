@@ -52,6 +52,8 @@ pub(super) struct Plan {
     pub freed: Vec<(GroupId, PartitionId)>,
     /// Claims whose lease is over.
     pub ended: Vec<(LeaseToken, GroupId, PartitionId)>,
+    /// Claims that end though their messages are not acknowledged, and why.
+    pub lost_claims: Vec<(LeaseToken, GroupId, PartitionId, ErrorCode)>,
     /// Cursors to look at again at a steady time.
     pub timers: Vec<(u64, GroupId, PartitionId)>,
     /// Cursors that change, to be published.

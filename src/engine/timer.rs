@@ -53,7 +53,7 @@ impl Engine {
             }
         }
         if is_maintenance {
-            self.shared.common.leases.sweep(now.steady_us);
+            self.shared.common.leases.sweep(now.steady_us).tell();
         }
         next_us
     }

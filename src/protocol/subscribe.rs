@@ -75,7 +75,7 @@ wire_type!(
 
 wire_type!(
     /// A lease of this subscription ended before its messages were acknowledged: what the client has buffered of it will be
-    /// delivered again.
+    /// delivered again, if its group and queue are still there.
     LeaseEnded {
         /// The lease.
         lease_id: String,

@@ -20,7 +20,7 @@ use super::budget::{Room, WaitSlot};
 use super::lease::UnheardLease;
 use super::outbox::{Outbox, Outgoing};
 use super::session::error_frame;
-use super::subscription::{Control, Subscription};
+use super::subscription::{Control, Notices, Subscription};
 use super::waiting::{Started, has_news, wait_for_fetch, wait_for_pop};
 
 /// Serves the requests of one connection.
@@ -185,7 +185,9 @@ impl Handler {
             return Err(Error::new(ErrorCode::BadRequest, text));
         }
         let slot = self.wait_slot()?;
-        let subscription = Subscription { shared: self.shared.clone(), outbox: self.outbox.clone(), correlation_id, _slot: slot };
+        let notices = Notices::new(&self.outbox, correlation_id);
+        let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+        let subscription = Subscription { shared, outbox, correlation_id, notices, _slot: slot };
         let (control, task) = subscription.start(subscribe);
         self.subscriptions.insert(correlation_id, control);
         tasks.spawn(task);

@@ -1,16 +1,17 @@
 //! Subscriptions: a task for each sends messages as they become claimable, as far as the credits reach.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::engine::Wake;
-use crate::model::{BatchSlice, Claim, Error, Now, PopRequest};
+use crate::engine::{LeaseEnd, LeaseListener, Wake};
+use crate::model::{BatchSlice, Claim, Error, ErrorCode, Now, PopReply, PopRequest};
 use crate::protocol::{
-    Credit, Delivery, Done, HEADER_BYTES, Heartbeat, LENGTH_BYTES, Operation, Response, Subscribe, Subscribed, SubscriptionEnd,
+    Credit, Delivery, Done, HEADER_BYTES, Heartbeat, LENGTH_BYTES, LeaseEnded, LeasedPartition, Operation, Response, Subscribe,
+    Subscribed, SubscriptionEnd,
 };
 use crate::record::RecordHeader;
 
@@ -119,6 +120,8 @@ pub(super) struct Subscription {
     pub(super) shared: Arc<Shared>,
     pub(super) outbox: Arc<Outbox>,
     pub(super) correlation_id: u32,
+    /// Where the ends of its leases are told.
+    pub(super) notices: Arc<Notices>,
     /// Its place among those that wait.
     pub(super) _slot: WaitSlot,
 }
@@ -133,6 +136,7 @@ impl Subscription {
             let ended = self.run(&subscribe.request, &controlled, wake).await;
             controlled.has_ended.store(true, Relaxed);
             if let Err(error) = ended {
+                self.notices.close();
                 self.outbox.push(error_frame(Operation::Subscribe.number(), self.correlation_id, error));
             }
         };
@@ -148,6 +152,7 @@ impl Subscription {
         let mut watch = None;
         loop {
             if let Some(asked_by) = control.end_asked_by() {
+                self.notices.close();
                 self.outbox.push(Response::SubscriptionEnd(SubscriptionEnd {}).encode(self.correlation_id, false));
                 self.outbox.push(Response::Unsubscribe(Done {}).encode(asked_by, false));
                 return Ok(());
@@ -196,8 +201,13 @@ impl Subscription {
         }
         let lease = UnheardLease::of(&reply, &self.shared.engine);
         let messages = reply.claims.iter().map(message_count).sum();
+        let (lease_id, listener) = (reply.lease_id.clone(), self.notices.listener(&reply));
         let bytes = self.send(Response::Delivery(Delivery(reply)), lease);
         control.spend(messages, bytes);
+        // Behind the delivery, so that the client has heard of the lease.
+        if !request.auto_ack && !self.shared.engine.watch_lease(&lease_id, listener) {
+            self.notices.send(LeaseEnded::of(lease_id, ErrorCode::LeaseLost));
+        }
         Ok(Attempt::Sent)
     }
 
@@ -207,6 +217,47 @@ impl Subscription {
         let bytes = frame.len() - LENGTH_BYTES - HEADER_BYTES;
         self.outbox.push(Outgoing { frame, lease });
         bytes
+    }
+}
+
+/// Tells a subscription's client of leases that ended, until the subscription has ended itself.
+pub(super) struct Notices {
+    correlation_id: u32,
+    /// Whoever sends holds it, so that nothing comes behind the subscription's end.
+    outbox: Mutex<Option<Weak<Outbox>>>,
+}
+
+impl Notices {
+    pub(super) fn new(outbox: &Arc<Outbox>, correlation_id: u32) -> Arc<Self> {
+        Arc::new(Self { correlation_id, outbox: Mutex::new(Some(Arc::downgrade(outbox))) })
+    }
+
+    /// What hears of the ends of a reply's claims.
+    fn listener(self: &Arc<Self>, reply: &PopReply) -> LeaseListener {
+        let (notices, lease_id) = (Arc::clone(self), reply.lease_id.clone());
+        let places: Vec<_> =
+            reply.claims.iter().map(|claim| (claim.incarnation, claim.partition_id, claim.queue.clone())).collect();
+        Arc::new(move |end: LeaseEnd| {
+            let found = places.iter().find(|place| (place.0, place.1) == (end.incarnation, end.partition_id));
+            let partition =
+                found.map(|(_, partition_id, queue)| LeasedPartition { queue: queue.clone(), partition_id: *partition_id });
+            notices.send(LeaseEnded { partition, ..LeaseEnded::of(lease_id.clone(), end.reason) });
+        })
+    }
+
+    fn send(&self, notice: LeaseEnded) {
+        if let Some(outbox) = self.lock().as_ref().and_then(Weak::upgrade) {
+            outbox.push(Response::LeaseEnded(notice).encode(self.correlation_id, true));
+        }
+    }
+
+    /// Sends nothing from here on.
+    fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Weak<Outbox>>> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

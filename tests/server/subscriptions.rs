@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use fanlog::client::messages_of;
-use fanlog::model::{ErrorCode, PopReply, PopRequest, Start};
+use fanlog::model::{AckRequest, ErrorCode, PopReply, PopRequest, SeekRequest, SeekTarget, Start};
 use fanlog::protocol::{
-    Credit, Delivery, Frame, FrameKind, Operation, Ping, Response, Subscribe, Subscribed, Unsubscribe, Wire, encode_call,
+    Credit, Delivery, Frame, FrameKind, GroupDelete, LeaseEnded, Operation, Ping, Response, Seek, Subscribe, Subscribed,
+    Unsubscribe, Wire, encode_call,
 };
 
-use crate::harness::{Raw, Running, eventually, push_of, random_bytes};
+use crate::harness::{Raw, Running, completed, eventually, push_of, random_bytes};
 
 fn subscribe(group: &str, credit_messages: u32) -> Subscribe {
     let request = PopRequest { start: Some(Start::Beginning), auto_ack: true, ..PopRequest::any("q", 100).group(group) };
@@ -78,6 +79,85 @@ async fn an_unsubscription_is_the_end_of_the_stream_and_then_answered() {
         assert_eq!(error.code(), Some(ErrorCode::BadRequest));
     }
     raw.call(&Ping { nonce: 1 }).await.unwrap();
+    server.stop().await;
+}
+
+fn lease_ended(frame: &Frame) -> Option<LeaseEnded> {
+    match Response::decode(frame.operation, &frame.body).unwrap() {
+        Response::LeaseEnded(ended) => Some(ended),
+        _ => None,
+    }
+}
+
+/// The next delivery, or the next notice of an ended lease, whatever else comes before.
+async fn next<T>(raw: &mut Raw, wanted: impl Fn(&Frame) -> Option<T>) -> T {
+    loop {
+        if let Some(found) = wanted(&raw.frame().await.unwrap()) {
+            return found;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_hears_of_leases_that_end_unacknowledged() {
+    let server = Running::start().await;
+    let mut other = server.raw().await;
+    for partition in ["a", "b"] {
+        other.call(&push_of("q", partition, ["m"])).await.unwrap();
+    }
+    let start = |group: &str, lease_ms| {
+        let request = PopRequest { start: Some(Start::Beginning), lease_ms, ..PopRequest::any("q", 1).group(group) };
+        Subscribe { request, credit_messages: 100, credit_bytes: 1 << 20 }
+    };
+    // By time.
+    let mut raw = server.raw().await;
+    let subscription = raw.send(&start("by-time", Some(300))).await;
+    let (first, second) = (next(&mut raw, delivered).await, next(&mut raw, delivered).await);
+    let mut ended = vec![next(&mut raw, lease_ended).await];
+    let again = next(&mut raw, delivered).await;
+    assert_eq!(again.claims[0].delivery_count, 2);
+    if ended[0].lease_id == first.lease_id {
+        ended.push(next(&mut raw, lease_ended).await);
+    }
+    let known = [&first, &second].into_iter().find(|reply| reply.lease_id == ended[0].lease_id).unwrap();
+    let partition = ended[0].partition.as_ref().unwrap();
+    assert_eq!((partition.queue.as_str(), partition.partition_id), ("q", known.claims[0].partition_id));
+    assert_eq!(ended[0].reason, ErrorCode::LeaseLost.number());
+    raw.send(&Unsubscribe { subscription }).await;
+    // By a seek of one partition, and by the removal of the group; what was acknowledged is not told of.
+    let mut raw = server.raw().await;
+    let id = raw.send(&start("moved", Some(600_000))).await;
+    let replies = [next(&mut raw, delivered).await, next(&mut raw, delivered).await];
+    let of = |name: &str| replies.iter().find(|reply| reply.claims[0].partition == name).unwrap();
+    let seek = SeekRequest {
+        queue: "q".into(),
+        group: Some("moved".into()),
+        partition: Some("a".into()),
+        target: SeekTarget::End,
+        is_preview: false,
+    };
+    other.call(&Seek { request: seek, limit: 10 }).await.unwrap();
+    let ended = next(&mut raw, lease_ended).await;
+    assert_eq!((&ended.lease_id, ended.partition.unwrap().partition_id), (&of("a").lease_id, of("a").claims[0].partition_id));
+    let acked = AckRequest {
+        queue: "q".into(),
+        partition_id: of("b").claims[0].partition_id,
+        group: Some("moved".into()),
+        lease_id: of("b").lease_id.clone(),
+        items: vec![completed(0)],
+    };
+    other.call(&acked).await.unwrap();
+    other.call(&push_of("q", "a", ["later"])).await.unwrap();
+    let later = next(&mut raw, |frame| {
+        assert!(lease_ended(frame).is_none(), "what was acknowledged did not end otherwise");
+        delivered(frame)
+    })
+    .await;
+    other.call(&GroupDelete { group: "moved".into(), queue: Some("q".into()) }).await.unwrap();
+    let ended = next(&mut raw, lease_ended).await;
+    assert_eq!((ended.lease_id, ended.reason), (later.lease_id, ErrorCode::UnknownGroup.number()));
+    let frame = raw.send(&Ping { nonce: 1 }).await;
+    assert_ne!(frame, id);
     server.stop().await;
 }
 
