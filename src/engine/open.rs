@@ -29,7 +29,7 @@ use super::state::State;
 use super::threads::Scheduler;
 use super::timer::Timing;
 use super::transaction::Owed;
-use super::{Engine, EngineOptions, Queues, Result, Shared};
+use super::{Engine, EngineOptions, Result, Shared};
 
 /// What opening found; `serve`, `verify` and tests share it.
 #[derive(Debug, Clone, Default)]
