@@ -699,6 +699,12 @@ impl Driver {
         if outstanding.first().is_none_or(|&first| first < start) {
             return Ok(());
         }
+        // A group of the same name that was made later may not take them, and may have passed them or not.
+        let found = &self.model.queues[queue];
+        let messages = &found.lanes[&held.lane].messages;
+        if !outstanding.iter().all(|offset| found.takes(GROUPS[held.group], &messages[offset])) {
+            return Ok(());
+        }
         let items = items_of(style, &outstanding, end);
         self.submit_ack(&held, &held.lease, &items)
     }
