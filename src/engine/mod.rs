@@ -295,7 +295,7 @@ impl Engine {
     /// the front.
     pub fn fetch(&self, request: &FetchRequest, _now: Now) -> Result<FetchReply> {
         let queue = self.find_queue(&request.queue)?;
-        messages::fetch(&queue, &self.shared.cache, request)
+        queue.told(messages::fetch(&queue, &self.shared.cache, request))
     }
 
     /// Renews every partition of a lease until so many milliseconds from now; never shortens. `renewed` is 0 if the lease is lost.

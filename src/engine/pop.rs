@@ -104,7 +104,7 @@ impl Engine {
             if let Some(found) = state.groups.get_mut(&group) {
                 found.unreserve(candidate.partition);
             }
-            let taken = taken?;
+            let taken = queue.told(taken)?;
             let claim = match claim(&mut state, queue, &candidate, taken, (token, until_us), now) {
                 Outcome::Claimed(claim) => *claim,
                 Outcome::Nothing if pinned.is_some() => return Ok(()),

@@ -49,6 +49,8 @@ pub(super) struct Queue {
     filters: Mutex<Arc<FilterSet>>,
     pub is_scheduled: AtomicBool,
     is_deleted: AtomicBool,
+    /// Its files may be gone: it is being deleted, or was.
+    is_leaving: AtomicBool,
     /// Grows with each commit that stored messages, for readers without a group.
     commits: AtomicU64,
     watchers: Mutex<Vec<(u64, Wake)>>,
@@ -230,6 +232,7 @@ impl Queue {
             common,
             is_scheduled: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             commits: AtomicU64::new(0),
             watchers: Mutex::default(),
         }
@@ -293,6 +296,19 @@ impl Queue {
     /// The error of a queue that was deleted.
     pub fn gone(&self) -> Error {
         Error::new(ErrorCode::UnknownQueue, format!("there is no queue {:?}", self.name))
+    }
+
+    /// Says that its files are about to go, or that they stay after all.
+    pub fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Ordering::Release);
+    }
+
+    /// What a reader is told: a file that is missing because the queue is being deleted is no fault of the disk.
+    pub fn told<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Err(error) if error.code == ErrorCode::Io && self.is_leaving.load(Ordering::Acquire) => Err(self.gone()),
+            outcome => outcome,
+        }
     }
 
     /// Waits until the outcome is there, and commits meanwhile if nobody else does. Whoever commits takes everything that is in line,

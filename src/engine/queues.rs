@@ -74,7 +74,9 @@ impl Engine {
                 continue;
             }
             let deleted = names::deleted_queue_dir(queue.incarnation);
-            self.shared.dir.rename(&names::queue_dir(queue.incarnation), &deleted)?;
+            queue.set_leaving(true);
+            let renamed = self.shared.dir.rename(&names::queue_dir(queue.incarnation), &deleted);
+            renamed.inspect_err(|_| queue.set_leaving(false))?;
             self.shared.queues.write().unwrap_or_else(PoisonError::into_inner).remove(name);
             queue.mark_deleted();
             break self.shared.dir.sync();

@@ -11,7 +11,7 @@ use fanlog::storage::disk::sim::{Fault, Operation, SimDisk, Times};
 use rustix::io::Errno;
 
 use crate::power::{Base, item, pop, prefix, push, recover};
-use crate::proof::drive::{AckStyle, Candidates, Change, Driver, Op, Step, Target};
+use crate::proof::drive::{AckStyle, Candidates, Change, Driver, Op, QUEUES, Step, Target};
 use crate::proof::model::{Item, Model};
 use crate::proof::view;
 use crate::{number, wants_all};
@@ -138,8 +138,8 @@ fn check_living(driver: &Driver, struck: &Struck, must_read: bool) -> Result<(),
         for one in &struck.candidates {
             for other in &struck.candidates {
                 let mut mixed = one.clone();
-                mixed.queues.remove("b");
-                mixed.queues.extend(other.queues.get_key_value("b").map(|(name, queue)| (name.clone(), queue.clone())));
+                mixed.queues.remove(QUEUES[1]);
+                mixed.queues.extend(other.queues.get_key_value(QUEUES[1]).map(|(name, queue)| (name.clone(), queue.clone())));
                 shown.push(mixed);
             }
         }
@@ -156,7 +156,7 @@ fn check_living(driver: &Driver, struck: &Struck, must_read: bool) -> Result<(),
 /// Pushes once more into each queue that all candidates have: what is answered with offsets has to be there later.
 fn push_on(driver: &mut Driver, candidates: Candidates) -> Result<Candidates, String> {
     let mut candidates = candidates;
-    for (tag, queue) in [(900, "a"), (901, "b")] {
+    for (tag, queue) in [(900, QUEUES[0]), (901, QUEUES[1])] {
         if !candidates.iter().all(|candidate| candidate.queues.contains_key(queue)) {
             continue;
         }

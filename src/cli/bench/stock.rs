@@ -278,7 +278,8 @@ mod tests {
         let mut stock = Stock::new(5, options(None)).unwrap();
         let slots = stock.slots.len();
         let takes = stock.takes(&Filter::parse(":bucket = \"0004\"").unwrap());
-        assert_eq!((takes.len(), takes.iter().filter(|&&takes| takes).count()), (60_000, 6));
+        assert!(takes.len().is_multiple_of(10_000));
+        assert_eq!(takes.iter().filter(|&&takes| takes).count(), takes.len() / 10_000);
         for (first, count) in [(0u32, 3usize), (3, 3), (3 * slots as u32 + 6, 3), (9, 1)] {
             let stamp = Stamp { run: 1, connection: 5, sequence: first, sent_ns: 77 };
             let (correlation_id, request) = pushed(stock.frame(9, 1234, stamp, count).unwrap());

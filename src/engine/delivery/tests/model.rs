@@ -42,8 +42,8 @@ pub(super) struct Model {
     pub(super) end: Offset,
     pub(super) leases: BTreeMap<LeaseToken, Lease>,
     pub(super) total: u64,
-    /// Calls with a signal that took effect, and their dead letters.
-    pub(super) calls: VecDeque<(Call, Vec<Offset>)>,
+    /// Calls with a signal that took effect, their dead letters, and until when they are known again.
+    pub(super) calls: VecDeque<(Call, Vec<Offset>, u64)>,
 }
 
 /// What the model says of one item.
@@ -62,6 +62,7 @@ impl Model {
 
     pub(super) fn expire(&mut self, now_us: u64) {
         self.leases.retain(|_, lease| lease.until_us > now_us);
+        self.calls.retain(|(_, _, until_us)| *until_us > now_us);
         for message in &mut self.messages {
             message.holder = message.holder.filter(|holder| self.leases.contains_key(holder));
             message.put_off_until = message.put_off_until.filter(|&until| until > now_us);
@@ -109,7 +110,7 @@ impl Model {
         self.expire(now.steady_us);
         let call: Vec<_> = items.iter().map(|item| (item.offset, item.verb)).collect();
         if let Some(token) = token
-            && let Some((_, dead)) = self.calls.iter().find(|(known, _)| *known == (token, call.clone()))
+            && let Some((_, dead, _)) = self.calls.iter().find(|(known, ..)| *known == (token, call.clone()))
         {
             let outcomes = items.iter().map(|item| Outcome::Noop { is_dead: dead.contains(&item.offset) }).collect();
             return (outcomes, Vec::new(), 0);
@@ -157,7 +158,7 @@ impl Model {
             && is_whole
             && call.iter().any(|&(_, verb)| verb != Completed)
         {
-            self.calls.push_back(((token, call), dead.clone()));
+            self.calls.push_back(((token, call), dead.clone(), now.steady_us + 60_000_000));
             if self.calls.len() > 64 {
                 self.calls.pop_front();
             }
