@@ -45,14 +45,15 @@ impl Engine {
         let settings = Arc::clone(&queue.state().settings);
         if let Some(rules) = rules(queue, &settings, now) {
             // What fails is tried again at the next sweep.
-            let _ = self.apply_rules(queue, rules, now);
+            let window_us = settings.dedup_window_s.saturating_mul(1_000_000);
+            let _ = self.apply_rules(queue, rules, window_us, now);
             let _ = self.hollow_segments(queue, &settings, now);
         }
         release_holes(queue);
         let _ = self.remove_idle_partitions(queue, now);
     }
 
-    fn apply_rules(&self, queue: &Arc<Queue>, rules: Rules, now: Now) -> super::Result<()> {
+    fn apply_rules(&self, queue: &Arc<Queue>, rules: Rules, window_us: u64, now: Now) -> super::Result<()> {
         let starts = expired_starts(queue, rules)?;
         if !starts.is_empty() {
             queue.run(now, move |stage| {
@@ -65,17 +66,22 @@ impl Engine {
                         record.start = start;
                         stage.plan.starts.push((id, start));
                         stage.plan.operations.push(ControlOp::Partition(record));
+                        // A lease of nothing but removed messages holds its lane no longer.
+                        let groups = stage.state.groups.iter_mut();
+                        let leased = groups.filter_map(|(&group, found)| found.existing_active(id).map(|_| (group, id)));
+                        stage.plan.freed.extend(leased);
                     }
                 }
                 Ok(())
             })?;
         }
-        self.unlink_dead_segments(queue, rules, now)
+        self.unlink_dead_segments(queue, rules, window_us, now)
     }
 
     /// Unlinks the oldest segments as long as all their batches lie below their partitions' starts. What a damaged range held is not
-    /// known, nor whether anybody has read it: it goes when everything of its time goes, read or not, and stays else.
-    fn unlink_dead_segments(&self, queue: &Arc<Queue>, rules: Rules, now: Now) -> super::Result<()> {
+    /// known, nor whether anybody has read it: it goes when everything of its time goes, read or not, and stays else. So does a segment
+    /// with transaction ids that a push may still repeat, unless the log is to be smaller.
+    fn unlink_dead_segments(&self, queue: &Arc<Queue>, rules: Rules, window_us: u64, now: Now) -> super::Result<()> {
         let segments = queue.log.segments();
         let Some((_, sealed)) = segments.split_last() else { return Ok(()) };
         let mut first = None;
@@ -84,6 +90,10 @@ impl Engine {
             let youngest_us = segments.get(at + 1).map_or(0, |next| next.newest_at_us());
             let is_over = segment.number() <= rules.over_size_through || (1..rules.expired_before_us).contains(&youngest_us);
             if !is_over && !segment.damage()?.is_empty() {
+                break;
+            }
+            let may_be_repeated = segment.newest_at_us() >= now.wall_us.saturating_sub(window_us) && segment.has_ids()?;
+            if may_be_repeated && segment.number() > rules.over_size_through {
                 break;
             }
             let batches = segment.all_batches()?;

@@ -281,6 +281,11 @@ impl SealedIndex {
         self.newest_at_us
     }
 
+    /// Whether there are own transaction ids.
+    pub fn has_ids(&self) -> bool {
+        self.ids > 0
+    }
+
     /// How many batches there are.
     pub fn batch_count(&self) -> usize {
         self.batches

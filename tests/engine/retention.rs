@@ -198,3 +198,19 @@ fn a_message_is_not_younger_than_the_one_before_it_whatever_the_clock_says() {
     world.now.wall_us -= 3_600_000_000;
     assert_eq!(world.push("q", "b", &["2"]).created_at_us, first);
 }
+
+/// A lease of nothing but messages that retention took held its lane until it ran out.
+#[test]
+fn a_lease_of_removed_messages_holds_its_lane_no_longer() {
+    let mut world = World::new(77);
+    let patch = SettingsPatch { retention_enabled: Some(true), retention_s: Some(60), ..SettingsPatch::default() };
+    world.engine.create_queue("q", &patch, world.now).unwrap();
+    world.push("q", "p", &["old"]);
+    let request = PopRequest { lease_ms: Some(1_000_000), ..PopRequest::any("q", 1).group("g") };
+    assert_eq!(world.engine.pop(&request, world.now).unwrap().claims.len(), 1);
+    world.pass(50_000);
+    world.push("q", "p", &["young"]);
+    world.pass(20_000);
+    assert_eq!(world.engine.partition("q", "p").unwrap().start, 1);
+    assert_eq!(world.drain("q", "g"), [("p".to_owned(), 1, "young".to_owned())]);
+}

@@ -1220,7 +1220,7 @@ impl Driver {
             for (lane, id) in ids.into_iter().take(3) {
                 let lane = LANES.iter().position(|other| *other == lane).unwrap_or(0);
                 let items = vec![Item { tag, size: 10, key: 'a', id: Some(id) }];
-                // Where retention runs, ids are forgotten with their segment.
+                // Retention by bytes, which only queue b has, takes ids along.
                 if queue == 0 {
                     ops.push(Op::Push { queue, lane, items, is_numbered: false });
                 }
@@ -1402,7 +1402,7 @@ impl Maker {
         match self.random.below(114) {
             0..=24 => {
                 let count = 1 + self.random.index(4);
-                // Only queue b has retention, and there ids are forgotten with their segment.
+                // Only queue b has retention by bytes, which takes ids along.
                 let has_ids = queue == 0 && self.random.chance(1, 4);
                 let items = (0..count).map(|_| self.item(has_ids)).collect();
                 Op::Push { queue, lane, items, is_numbered: self.random.chance(1, 3) }
@@ -1507,7 +1507,7 @@ impl Maker {
     fn rule(&mut self, queue: usize) -> Rule {
         let is_off = self.random.chance(1, 2);
         let or_off = |value: u64| if is_off { 0 } else { value };
-        // What takes messages away by a rule is for queue b: ids are forgotten with their segment.
+        // What takes messages away by a rule is for queue b: retention by bytes takes ids along.
         match self.random.below(if queue == 0 { 5 } else { 9 }) {
             0 => Rule::DelayedProcessing(or_off(3) as u32),
             1 => Rule::WindowBuffer(or_off(3) as u32),

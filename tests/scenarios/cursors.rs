@@ -182,13 +182,13 @@ fn a_lag_is_right_when_messages_were_taken_away_in_the_middle() {
 
 /// A transaction id is known over a kill and a power loss, and also when retention has taken its message.
 #[test]
-fn an_id_is_known_as_long_as_its_window_and_message_last() {
+fn an_id_is_known_as_long_as_its_window_lasts() {
     let mut world = World::new(27);
     let patch = SettingsPatch {
         retention_enabled: Some(true),
         retention_s: Some(60),
         dedup_window_s: Some(3600),
-        ..SettingsPatch::default()
+        ..super::small_segments()
     };
     world.engine.create_queue("q", &patch, world.now).unwrap();
     let push = |world: &World| {
@@ -204,7 +204,19 @@ fn an_id_is_known_as_long_as_its_window_and_message_last() {
     assert_eq!(push(&world), PushResult::Duplicate(0));
     world = world.power_loss();
     assert_eq!(push(&world), PushResult::Duplicate(0));
+    // Retention takes the message, and would take its segment.
+    (0..40).for_each(|_| drop(world.push("q", "p", &[&"x".repeat(20_000)])));
+    world.pass(100_000);
+    world.push("q", "p", &["young"]);
+    world.pass(10_000);
+    assert_eq!(world.engine.partition("q", "p").unwrap().start, 41);
+    assert_eq!(push(&world), PushResult::Duplicate(0));
+    world = world.kill();
+    assert_eq!(push(&world), PushResult::Duplicate(0));
     world.pass(3_700_000);
+    world.push("q", "p", &["younger"]);
+    world.pass(10_000);
+    assert!(!super::paths(&world, ".segment").iter().any(|path| path.ends_with("00000001.segment")), "its time is over");
     // Outside the window the same id is a new message, at a new offset.
-    assert_eq!(push(&world), PushResult::Stored(1));
+    assert_eq!(push(&world), PushResult::Stored(43));
 }

@@ -118,6 +118,11 @@ impl RamIndex {
         true
     }
 
+    /// Whether there are own ids.
+    pub fn has_ids(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
     /// Batches and message indexes of own ids that hash to `hash`, newest first.
     pub fn ids(&self, hash: u64) -> impl Iterator<Item = (IndexedBatch, u32)> + '_ {
         let mut next = self.newest_id.get(&hash).copied();

@@ -349,6 +349,15 @@ impl Segment {
         })
     }
 
+    /// Whether it holds own transaction ids.
+    pub fn has_ids(&self) -> Result<bool, LogError> {
+        Ok(match self.index()? {
+            Index::Growing(index) => read(&index).has_ids(),
+            Index::Sealed(file) => self.look_up(&file, SealedIndex::has_ids)?,
+            Index::Unopened => false,
+        })
+    }
+
     /// Every batch, in no particular order.
     pub fn all_batches(&self) -> Result<Vec<IndexedBatch>, LogError> {
         Ok(match self.index()? {
