@@ -37,13 +37,21 @@ pub(super) struct Checkpointer {
     pub table: Table,
     /// Bytes of the table when it was last written anew.
     table_base: u64,
+    /// The next checkpoint writes it anew whatever its size.
+    is_unproven: bool,
     /// Cursors that live in files of their own.
     cursor_files: BTreeSet<(GroupId, PartitionId)>,
 }
 
 impl Checkpointer {
     pub fn new(table: Table, cursor_files: BTreeSet<(GroupId, PartitionId)>) -> Self {
-        Self { table_base: table.file_bytes(), table, cursor_files }
+        Self { table_base: table.file_bytes(), is_unproven: false, table, cursor_files }
+    }
+
+    /// Says that the last run did not close the table: its last block may be in the page cache alone, and after a sync that failed it
+    /// stays there, taken for clean. Nothing that only it makes superfluous goes before it was written anew.
+    pub fn distrust_table(&mut self) {
+        self.is_unproven = true;
     }
 
     /// Whether the table has doubled since it was last written anew.
@@ -62,6 +70,7 @@ impl Checkpointer {
         }
         self.table.rewrite(at, entries.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
         self.table_base = self.table.file_bytes();
+        self.is_unproven = false;
         Ok(())
     }
 }
@@ -97,7 +106,7 @@ pub(super) fn write_jump(queue: &Queue, jump: JumpRecord) -> Result<()> {
 /// moment in which the state is collected.
 fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> Result<()>) -> Result<()> {
     let mut checkpointer = queue.checkpointer();
-    let is_grown = checkpointer.is_grown();
+    let wants_rewrite = checkpointer.is_unproven || checkpointer.is_grown();
     let (at, bytes, foreign, collected, whole) = {
         let mut committer = queue.committer();
         if !committer.owed.is_empty() {
@@ -112,7 +121,7 @@ fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> R
         let bytes = std::mem::take(&mut committer.bytes_since_checkpoint);
         let foreign = std::mem::take(&mut committer.foreign);
         let mut state = queue.state();
-        let whole = is_grown.then(|| all_entries(&state, &BTreeSet::new()));
+        let whole = wants_rewrite.then(|| all_entries(&state, &BTreeSet::new()));
         (at, bytes, foreign, Collected::take(&mut state), whole)
     };
     let written = sync_others(&foreign).and_then(|()| collected.write(queue, &mut checkpointer, at)).and_then(|()| match whole {

@@ -360,6 +360,9 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         table.rewrite(at, live.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
     }
     let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(&context.common), cursor_files);
+    if !report.was_clean {
+        queue.checkpointer().distrust_table();
+    }
     if let Some(jump) = jump {
         // The jump must outlive this run before an offset is given out.
         super::checkpoint::write_jump(&queue, jump)?;
