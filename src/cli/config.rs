@@ -32,7 +32,7 @@ const fn key(name: &'static str, default: &'static str, meaning: &'static str) -
 
 const KEYS: &[Key] = &[
     key("server", "127.0.0.1:6633", "server that commands talk to"),
-    key("token", "", "secret that the server asks for"),
+    key("token", "", "secret that the server asks for, and for a server that of an admin"),
     key("token_file", "", "file with that secret, read if there is no token"),
     key("output", "", "table, json or ndjson; without it a table on a terminal and json in a pipe"),
     key("request_timeout", "30s", "how long commands wait for an answer"),
@@ -54,6 +54,7 @@ const KEYS: &[Key] = &[
     key("retention_interval", "5s", "time between retention sweeps"),
     key("connections_max", "4096", "connections at most"),
     key("connections_per_address_max", "1024", "connections at most from one address"),
+    key("handshakes_max", "1024", "connections at most that have not said hello"),
     key("frame_bytes_max", "67108864", "largest frame"),
     key("in_flight_bytes_max", "268435456", "bytes of requests in flight, over all connections"),
     key("out_bytes_max", "536870912", "bytes of replies that wait for clients, over all connections"),

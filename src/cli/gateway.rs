@@ -11,6 +11,7 @@ mod with {
     use std::sync::Arc;
 
     use anyhow::{Context as _, Result, anyhow};
+    use fanlog::access::Access;
     use fanlog::engine::{Engine, RecoveryReport};
     use fanlog::http::{CountConnections, EncryptionKey, HttpOptions, serve};
     use tokio::net::TcpListener;
@@ -37,7 +38,7 @@ mod with {
 
     impl GatewayPlan {
         /// Takes the settings apart.
-        pub fn of(config: &Config) -> Result<Self> {
+        pub fn of(config: &Config, access: Arc<Access>) -> Result<Self> {
             let address = match config.text("http") {
                 "off" => None,
                 _ => Some(config.get("http")?),
@@ -48,7 +49,7 @@ mod with {
                 None => EncryptionKey::from_environment().map_err(refused)?,
             };
             let options = HttpOptions {
-                token: config.token()?,
+                access,
                 encryption_key,
                 connections_max: config.get("connections_max")?,
                 waiting_pops_max: config.get("waiting_max")?,
@@ -108,6 +109,7 @@ mod without {
     use std::sync::Arc;
 
     use anyhow::Result;
+    use fanlog::access::Access;
     use fanlog::engine::{Engine, RecoveryReport};
     use tokio_util::sync::CancellationToken;
 
@@ -128,7 +130,7 @@ mod without {
 
     impl GatewayPlan {
         /// Takes the settings apart.
-        pub fn of(config: &Config) -> Result<Self> {
+        pub fn of(config: &Config, _access: Arc<Access>) -> Result<Self> {
             let address = match config.text("http") {
                 "off" => None,
                 _ => Some(config.get("http")?),

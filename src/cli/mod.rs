@@ -25,6 +25,7 @@ mod queue;
 mod serve;
 mod stats;
 mod tail;
+mod token;
 mod trace;
 mod transaction;
 
@@ -112,6 +113,9 @@ enum Command {
     /// Try filters
     #[command(subcommand)]
     Filter(explain::FilterCommand),
+    /// Tokens of a data directory: who may do what
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Look into the files of a data directory, with or without its server
     Inspect(offline::InspectArguments),
     /// Check all files of a data directory, with or without its server; exit code 2 if something is lost
@@ -207,6 +211,7 @@ async fn command(command: Command, context: Context) -> Result<u8> {
         Command::Message(command) => message::run(command, context).await?,
         Command::Trace(command) => trace::run(command, context).await?,
         Command::Filter(command) => return explain::run(command, context).await,
+        Command::Token(command) => token::run(command, context)?,
         Command::Inspect(arguments) => offline::inspect(arguments, context)?,
         Command::Verify(arguments) => return offline::verify(arguments, context),
         Command::Stats => stats::stats(context).await?,

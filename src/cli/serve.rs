@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use fanlog::access::Access;
 use fanlog::engine::{Engine, EngineOptions, RecoveryReport};
 use fanlog::model::Now;
 use fanlog::server::{Server, ServerOptions};
@@ -77,7 +78,8 @@ pub struct ServePlan {
 impl ServePlan {
     /// Takes the settings apart; refuses what does not make sense.
     pub fn of(config: &Config) -> Result<Self> {
-        let gateway = GatewayPlan::of(config)?;
+        let access = Arc::new(access(config)?);
+        let gateway = GatewayPlan::of(config, access.clone())?;
         let engine = EngineOptions {
             default_start: config.start("default_start", Now::read().wall_us)?,
             pending_bytes_max: config.get("pending_bytes_max")?,
@@ -91,10 +93,11 @@ impl ServePlan {
         };
         let server = ServerOptions {
             listen: config.get("listen")?,
-            token: config.token()?,
+            access,
             is_insecure_bind_allowed: config.get("insecure_bind")?,
             connections_max: config.get("connections_max")?,
             connections_per_address_max: config.get("connections_per_address_max")?,
+            handshakes_max: config.get("handshakes_max")?,
             frame_bytes_max: config.get("frame_bytes_max")?,
             message_bytes_max: engine.message_bytes_max,
             in_flight_bytes_max: config.get("in_flight_bytes_max")?,
@@ -118,6 +121,15 @@ impl ServePlan {
             log,
         })
     }
+}
+
+/// Who may do what.
+fn access(config: &Config) -> Result<Access> {
+    let access = match config.token()? {
+        Some(secret) => Access::with_secret(&secret),
+        None => Access::default(),
+    };
+    Ok(access.and_tokens_of(config.text("data"))?)
 }
 
 /// Serves until a signal says stop.
@@ -158,7 +170,9 @@ async fn serve(
     if let Some(path) = &plan.ports_file {
         write_ports(path, tcp, http).context(ServerFault(format!("cannot write {}", path.display())))?;
     }
+    let following = tokio::spawn(plan.server.access.clone().follow(stopping.clone()));
     tokio::join!(server.serve(stopping.clone()), gateway.serve(stopping));
+    following.await?;
     Ok(())
 }
 
@@ -317,7 +331,8 @@ mod tests {
     fn the_default_settings_are_the_defaults_of_the_library() {
         let plan = plan(&[]).unwrap();
         assert_eq!(format!("{:?}", plan.engine), format!("{:?}", EngineOptions::default()));
-        assert_eq!(format!("{:?}", plan.server), format!("{:?}", ServerOptions::default()));
+        let server = ServerOptions { access: Arc::default(), ..plan.server };
+        assert_eq!(format!("{server:?}"), format!("{:?}", ServerOptions::default()));
     }
 
     #[test]

@@ -49,7 +49,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::model::{
     AckReply, AckRequest, Error, ErrorCode, ExtendReply, FetchReply, FetchRequest, Now, PopReply, PopRequest, PopSource,
-    PushItem, PushReply, PushRequest, PushResults, Start,
+    PushItem, PushReply, PushRequest, PushResults, QueueScope, Start,
 };
 use crate::record::check_name;
 use crate::storage::disk::Dir;
@@ -117,6 +117,8 @@ pub struct Engine {
     shared: Arc<Shared>,
     /// Whether pushes through this handle may set attributes with reserved keys.
     may_mark: bool,
+    /// The queues that this handle may use; `None` is all.
+    scope: Option<QueueScope>,
 }
 
 struct Shared {
@@ -148,7 +150,7 @@ impl Engine {
     /// The same engine for the gateway, which keeps marks of its own in attributes whose keys are reserved.
     #[cfg(feature = "http")]
     pub(crate) fn with_marks(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), may_mark: true }
+        Self { may_mark: true, ..self.clone() }
     }
 
     /// Pushes, and returns when it is committed. Makes the queue (with default settings) and the partition if they do not exist.
@@ -320,7 +322,7 @@ impl Engine {
         let mut reply = ExtendReply { renewed: 0, expires_at_us: now.wall_us };
         let Some(token) = LeaseToken::parse(lease_id) else { return Ok(reply) };
         let mut earliest = u64::MAX;
-        for place in self.shared.common.leases.places(token) {
+        for place in self.places_in_scope(token) {
             let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
             let mut state = queue.state();
             let milliseconds = milliseconds.unwrap_or_else(|| u64::from(state.settings.lease_time_s.max(1)) * 1000);
@@ -353,7 +355,11 @@ impl Engine {
     pub fn release(&self, lease_id: &str, now: Now) -> Result<u32> {
         let Some(token) = LeaseToken::parse(lease_id) else { return Ok(0) };
         let mut released = 0;
-        for place in self.shared.common.leases.places(token) {
+        let places = self.places_in_scope(token);
+        if places.is_empty() {
+            return Ok(0);
+        }
+        for place in places {
             let Some(queue) = self.queue_by_incarnation(place.incarnation) else { continue };
             let mut woken = Vec::new();
             {
@@ -379,9 +385,34 @@ impl Engine {
         LeaseToken { start_number: self.shared.start_number, counter }
     }
 
+    /// The same engine for a caller who may use some queues only: the others are refused by name with `Unauthorized`, are in no
+    /// listing and in no pop, and leases that hold any of them are as if they were over.
+    pub fn within(&self, scope: QueueScope) -> Self {
+        Self { scope: Some(scope), ..self.clone() }
+    }
+
+    /// Whether this handle may use a queue of this name.
+    pub fn is_in_scope(&self, queue: &str) -> bool {
+        self.scope.as_ref().is_none_or(|scope| scope.contains(queue))
+    }
+
+    fn check_scope(&self, queue: &str) -> Result<()> {
+        self.scope.as_ref().map_or(Ok(()), |scope| scope.check(queue))
+    }
+
+    /// What a lease holds; nothing if a part of it is out of scope.
+    fn places_in_scope(&self, token: LeaseToken) -> Vec<leases::Place> {
+        let places = self.shared.common.leases.places(token);
+        let is_foreign = |place: &leases::Place| {
+            self.queue_by_incarnation(place.incarnation).is_some_and(|queue| !self.is_in_scope(&queue.name))
+        };
+        if self.scope.is_some() && places.iter().any(is_foreign) { Vec::new() } else { places }
+    }
+
     /// The queue of a name, made if it does not exist.
     fn queue_for_push(&self, name: &str, now: Now) -> Result<Arc<Queue>> {
         self.check_open()?;
+        self.check_scope(name)?;
         if let Some(queue) = self.queues_map().get(name) {
             return Ok(Arc::clone(queue));
         }
@@ -392,10 +423,12 @@ impl Engine {
     /// The queue of a name.
     fn find_queue(&self, name: &str) -> Result<Arc<Queue>> {
         self.check_open()?;
+        self.check_scope(name)?;
         let found = self.queues_map().get(name).cloned();
         found.ok_or_else(|| Error::new(ErrorCode::UnknownQueue, format!("there is no queue {name:?}")))
     }
 
+    /// In scope or not: what the engine does for its own sake knows no scope.
     fn queue_by_incarnation(&self, incarnation: u64) -> Option<Arc<Queue>> {
         self.queues_map().of_incarnation(incarnation).cloned()
     }
@@ -404,8 +437,9 @@ impl Engine {
         self.shared.queues.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// All queues in scope.
     fn all_queues(&self) -> Vec<Arc<Queue>> {
-        self.queues_map().values().cloned().collect()
+        self.queues_map().values().filter(|queue| self.is_in_scope(&queue.name)).cloned().collect()
     }
 
     fn check_open(&self) -> Result<()> {

@@ -166,6 +166,7 @@ impl Engine {
                 is_closed: AtomicBool::new(false),
                 _lock: lock,
             }),
+            scope: None,
         };
         engine.finish_transactions(opened, now, &mut report);
         Ok((engine, report))

@@ -27,6 +27,7 @@ impl Engine {
     pub fn create_queue(&self, name: &str, patch: &SettingsPatch, now: Now) -> Result<QueueInfo> {
         self.check_open()?;
         check_name(name)?;
+        self.check_scope(name)?;
         let queue = self.make_queue(name, patch, now, true)?;
         Ok(info(&queue))
     }
@@ -59,6 +60,7 @@ impl Engine {
     /// unless the power fails before the next start.
     pub fn delete_queue(&self, name: &str, now: Now) -> Result<bool> {
         self.check_open()?;
+        self.check_scope(name)?;
         let _making = self.shared.making.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(queue) = self.queues_map().get(name).cloned() else { return Ok(false) };
         let synced = loop {
@@ -117,7 +119,7 @@ impl Engine {
 
     /// The name of the queue with this incarnation.
     pub fn queue_of_incarnation(&self, incarnation: u64) -> Option<String> {
-        self.queue_by_incarnation(incarnation).map(|queue| queue.name.clone())
+        self.queue_by_incarnation(incarnation).map(|queue| queue.name.clone()).filter(|name| self.is_in_scope(name))
     }
 
     /// Partitions with a number of at least `from`, in order of number.

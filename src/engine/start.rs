@@ -103,7 +103,8 @@ pub(super) fn boot_id() -> [u8; 16] {
 
 /// Whether a name in the data directory is one of ours.
 pub(super) fn is_our_file(name: &str) -> bool {
-    name == START_FILE || name == names::temporary(START_FILE) || name == crate::storage::lock::LOCK_FILE
+    let files = [START_FILE, names::TOKEN_FILE];
+    name == crate::storage::lock::LOCK_FILE || files.into_iter().any(|file| name == file || name == names::temporary(file))
 }
 
 #[cfg(test)]

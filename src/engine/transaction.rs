@@ -111,7 +111,7 @@ impl Engine {
     fn check_required_leases(&self, leases: &[String], now: Now) -> Result<Option<String>> {
         for lease in leases {
             let is_live = LeaseToken::parse(lease).is_some_and(|token| {
-                self.shared.common.leases.places(token).iter().any(|place| {
+                self.places_in_scope(token).iter().any(|place| {
                     let Some(queue) = self.queue_by_incarnation(place.incarnation) else { return false };
                     let mut state = queue.state();
                     let active = state.groups.get_mut(&place.group).and_then(|group| group.existing_active(place.partition));

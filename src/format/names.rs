@@ -73,6 +73,9 @@ pub fn parse_holes(name: &str) -> Option<u32> {
     parse_number(name.strip_suffix(".holes")?)
 }
 
+/// The file of access tokens in a data directory; the engine does not read it.
+pub const TOKEN_FILE: &str = "tokens.json";
+
 /// A file that replaces `name` when it is whole.
 pub fn temporary(name: &str) -> String {
     format!("{name}.tmp")

@@ -66,6 +66,7 @@ fn queue_series(gateway: &Gateway, window: Window, row: impl Fn(&Point) -> Value
     let queues = gateway.series.queues(window.from_us, window.to_us, window.bucket_us);
     queues
         .into_iter()
+        .filter(|(name, _)| gateway.engine.is_in_scope(name))
         .map(|(name, points)| json!({ "queue": name, "timeSeries": points.iter().map(&row).collect::<Vec<_>>() }))
         .collect()
 }

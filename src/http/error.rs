@@ -103,7 +103,8 @@ fn status_of(code: ErrorCode) -> StatusCode {
         | Code::BadSettings
         | Code::BadBatch
         | Code::BeyondEnd => StatusCode::BAD_REQUEST,
-        Code::Unauthorized => StatusCode::UNAUTHORIZED,
+        // Who it is was clear; who they are not is answered elsewhere.
+        Code::Unauthorized => StatusCode::FORBIDDEN,
         Code::UnknownOperation
         | Code::UnknownQueue
         | Code::UnknownPartition

@@ -37,6 +37,7 @@ mod process;
 mod push;
 mod queues;
 mod resources;
+mod rights;
 mod router;
 mod series;
 mod serve;
@@ -51,8 +52,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, watch};
 
+use crate::access::Access;
 use crate::engine::{Engine, RecoveryReport};
-use crate::model;
+use crate::model::{self, QueueScope};
 
 use budget::Budget;
 use encryption::Cipher;
@@ -73,8 +75,8 @@ pub type CountConnections = Arc<dyn Fn() -> usize + Send + Sync>;
 /// How the gateway behaves.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// What clients must send as `Authorization: Bearer`; `None` lets everybody in.
-    pub token: Option<String>,
+    /// Decides who clients are, by what they send as `Authorization: Bearer`; by default everybody may do everything.
+    pub access: Arc<Access>,
     /// The key for queues with `encryptionEnabled`; without one such queues take and give nothing over HTTP.
     pub encryption_key: Option<EncryptionKey>,
     /// The largest request body, in bytes.
@@ -114,7 +116,7 @@ impl HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
-            token: None,
+            access: Arc::default(),
             encryption_key: None,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,
@@ -133,9 +135,14 @@ impl Default for HttpOptions {
     }
 }
 
-/// What all handlers share.
+/// What handlers work with: the engine as a caller may use it, and what all callers share.
 pub(crate) struct Gateway {
     engine: Engine,
+    common: Arc<Common>,
+}
+
+/// What all handlers share.
+pub(crate) struct Common {
     options: HttpOptions,
     cipher: Cipher,
     body_budget: Arc<Budget>,
@@ -149,9 +156,17 @@ pub(crate) struct Gateway {
     draining: watch::Sender<bool>,
 }
 
+impl std::ops::Deref for Gateway {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
 impl Gateway {
     fn new(engine: Engine, options: HttpOptions) -> Arc<Self> {
-        Arc::new(Self {
+        let common = Common {
             cipher: Cipher::new(options.encryption_key.as_ref()),
             body_budget: Budget::new(options.body_bytes_total_max),
             answer_budget: Budget::new(options.answer_bytes_total_max),
@@ -161,9 +176,14 @@ impl Gateway {
             lags: Lags::default(),
             started: Instant::now(),
             draining: watch::Sender::new(false),
-            engine: engine.with_marks(),
             options,
-        })
+        };
+        Arc::new(Self { engine: engine.with_marks(), common: Arc::new(common) })
+    }
+
+    /// The same for a caller who may use some queues only.
+    fn within(&self, scope: QueueScope) -> Arc<Self> {
+        Arc::new(Self { engine: self.engine.within(scope), common: self.common.clone() })
     }
 
     /// Calls the engine from a thread that may wait.

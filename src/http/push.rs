@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::model::{self, Now, PushItem, PushReply, PushRequest, PushResult};
 use crate::record::{Attributes, DEFAULT_PARTITION, DerivedId, Message, TRANSACTION_ID_BYTES_MAX, check_name, derived_id};
 
+use super::auth::Caller;
 use super::body::Raw;
 use super::encryption::Cipher;
 use super::error::{ApiError, Result, code_name};
@@ -159,6 +160,19 @@ impl Group {
     }
 }
 
+/// Writes the subject of the caller's JWT on what is pushed: the only way that a message gets a producer.
+pub(super) fn stamp(groups: &mut [Group], caller: &Caller) -> Result<()> {
+    let Some(subject) = caller.subject() else { return Ok(()) };
+    for group in groups {
+        if let PushItem::Messages(messages) = &mut group.request.items {
+            for message in messages {
+                reserve(&mut message.attributes, PRODUCER, subject)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn reserve(attributes: &mut Attributes, key: &str, value: &str) -> Result<()> {
     attributes.insert(key, value).map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, "bad_attribute", error.to_string()))
 }
@@ -200,13 +214,13 @@ pub(super) fn incarnation(engine: &Engine, queue: &str) -> u64 {
 type Pending = (Group, oneshot::Receiver<model::Result<PushReply>>);
 
 /// `POST /api/v1/push`
-pub(super) async fn push(State(gateway): State<Arc<Gateway>>, body: Raw) -> Result<Response> {
+pub(super) async fn push(State(gateway): State<Arc<Gateway>>, caller: Caller, body: Raw) -> Result<Response> {
     let pending = if body.bytes.len() <= INLINE_BYTES_MAX {
-        submit(&gateway, &body.bytes)?
+        submit(&gateway, &caller, &body.bytes)?
     } else {
         let (gateway, bytes) = (gateway.clone(), body.bytes.clone());
         let submitting = gateway.clone();
-        gateway.blocking(move || submit(&submitting, &bytes)).await?
+        gateway.blocking(move || submit(&submitting, &caller, &bytes)).await?
     };
     let mut rows = Rows::default();
     let mut error = None;
@@ -274,12 +288,14 @@ impl Rows {
     }
 }
 
-fn submit(gateway: &Gateway, body: &Bytes) -> Result<Vec<Pending>> {
+fn submit(gateway: &Gateway, caller: &Caller, body: &Bytes) -> Result<Vec<Pending>> {
     let parsed: Body<'_> = json::parse(body)?;
     let mut grouping = Grouping::new(&gateway.engine, &gateway.cipher, body, false);
     for (index, item) in parsed.items.into_iter().enumerate() {
         grouping.add(index, item)?;
     }
+    let mut groups = grouping.finish();
+    stamp(&mut groups, caller)?;
     let now = Now::read();
     let send = |mut group: Group| {
         let (answer, answered) = oneshot::channel();
@@ -290,7 +306,7 @@ fn submit(gateway: &Gateway, body: &Bytes) -> Result<Vec<Pending>> {
         gateway.engine.submit_push(request, now, Box::new(done));
         (group, answered)
     };
-    Ok(grouping.finish().into_iter().map(send).collect())
+    Ok(groups.into_iter().map(send).collect())
 }
 
 fn render(engine: &Engine, group: &Group, answer: &model::Result<PushReply>, rows: &mut Rows) {

@@ -1,24 +1,32 @@
 //! Accepting connections, and ending them.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 use crate::engine::Engine;
 
-use super::{Gateway, HttpOptions, router, series, until_draining};
+use super::auth::{Doors, Entrance};
+use super::{Gateway, HttpOptions, series, until_draining};
 
 /// A request's head must be there so long after the connection opened or the last answer left; a little more than clients keep
 /// idle connections in their pools.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A connection whose requests were from nobody known is ended after so long.
+const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for the answer that such a connection waits for.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// Pause after an accept that failed (out of file descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -29,7 +37,7 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, 
     let drain = options.drain;
     let connections = Arc::new(Semaphore::new(options.connections_max));
     let gateway = Gateway::new(engine, options);
-    let routes = router::router(gateway.clone());
+    let doors = Doors::new(gateway.clone());
     let sampler = tokio::spawn(series::sample(gateway.clone()));
     let mut sessions = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -41,8 +49,9 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, 
             Some(_) = sessions.join_next() => continue,
         };
         match accepted {
-            Ok((stream, permit)) => {
-                let session = session(stream, routes.clone(), gateway.clone(), gateway.draining.subscribe());
+            Ok((stream, peer, permit)) => {
+                let entrance = Entrance::new(doors.clone(), peer.ip());
+                let session = session(stream, entrance, gateway.clone(), gateway.draining.subscribe());
                 sessions.spawn(async move {
                     session.await;
                     drop(permit);
@@ -67,14 +76,14 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, 
 async fn accept(
     listener: &TcpListener,
     connections: &Arc<Semaphore>,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
     // The permit comes first: a connection over the limit waits in the listener's backlog and costs nothing here.
     let permit = connections.clone().acquire_owned().await.map_err(std::io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    let (stream, peer) = listener.accept().await?;
+    Ok((stream, peer, permit))
 }
 
-async fn session(stream: TcpStream, routes: Router, gateway: Arc<Gateway>, draining: watch::Receiver<bool>) {
+async fn session(stream: TcpStream, entrance: Entrance, gateway: Arc<Gateway>, draining: watch::Receiver<bool>) {
     let _counted = gateway.metrics.connection();
     let send_timeout_ms = u32::try_from(gateway.options.send_timeout.as_millis()).unwrap_or(u32::MAX);
     let options = stream
@@ -85,9 +94,21 @@ async fn session(stream: TcpStream, routes: Router, gateway: Arc<Gateway>, drain
     }
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)));
+    let is_known = entrance.is_known();
+    let stranger = async {
+        sleep(STRANGER_TIMEOUT).await;
+        if is_known.load(Ordering::Relaxed) || !gateway.options.access.is_required() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), entrance));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = stranger => {
+            tracing::debug!("a connection is ended: nobody proved who they are");
+            connection.as_mut().graceful_shutdown();
+            timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
+        }
         () = until_draining(draining) => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::access::Right;
 use crate::model::{ErrorCode, Now, TransactionReply, TransactionRequest};
 
 use super::ack::{self, Acknowledgement, Verdict};
+use super::auth::Caller;
 use super::body::Raw;
 use super::error::{ApiError, Result, code_name};
 use super::push::{self, Item};
@@ -40,18 +42,22 @@ struct Kind<'a> {
 }
 
 /// `POST /api/v1/transaction`
-pub(super) async fn transact(State(gateway): State<Arc<Gateway>>, body: Raw) -> Result<Response> {
+pub(super) async fn transact(State(gateway): State<Arc<Gateway>>, caller: Caller, body: Raw) -> Result<Response> {
     let shared = gateway.clone();
-    gateway.blocking(move || run(&shared, &body)).await
+    gateway.blocking(move || run(&shared, &caller, &body)).await
 }
 
-fn run(gateway: &Gateway, body: &Raw) -> Result<Response> {
+fn run(gateway: &Gateway, caller: &Caller, body: &Raw) -> Result<Response> {
     let parsed: Body<'_> = json::parse(&body.bytes)?;
     if !parsed.kv.is_empty() || !parsed.timers.is_empty() {
         // Left out in silence, they would break the promise of all or nothing.
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "unsupported", "transactions have no kv and timers here"));
     }
-    let (pushes, acks) = read(gateway, body, &parsed)?;
+    let (mut pushes, acks) = read(gateway, body, &parsed)?;
+    push::stamp(&mut pushes, caller)?;
+    if !acks.groups.is_empty() || !acks.refused.is_empty() || !parsed.required_leases.is_empty() {
+        caller.check(Right::Work, "acknowledgements in POST /api/v1/transaction")?;
+    }
     let transaction_id = uuid::Uuid::now_v7().to_string();
     if let Some(verdict) = acks.refused.first() {
         let text = verdict.error.clone().unwrap_or_default();

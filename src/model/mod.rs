@@ -10,6 +10,7 @@ mod group;
 mod pop;
 mod progress;
 mod push;
+mod scope;
 mod seek;
 mod settings;
 
@@ -22,6 +23,7 @@ pub use progress::{CursorProgress, GroupProgress, MessageProgress, MessageView};
 pub use push::{
     PackedBatch, Promise, PushItem, PushReply, PushRequest, PushResult, PushResults, TransactionReply, TransactionRequest,
 };
+pub use scope::QueueScope;
 pub use seek::{SeekPreview, SeekRequest, SeekTarget};
 pub use settings::{Compression, Durability, QueueSettings, SettingsPatch};
 

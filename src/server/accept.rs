@@ -25,10 +25,13 @@ pub(super) struct Door {
     connections_max: usize,
     addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
     per_address_max: usize,
+    handshakes: Arc<Semaphore>,
 }
 
 /// The right to have a connection; over when dropped.
 pub(super) struct Permit {
+    /// A place among those whose hello is not answered.
+    handshake: Option<OwnedSemaphorePermit>,
     _all: OwnedSemaphorePermit,
     addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
     address: IpAddr,
@@ -41,6 +44,7 @@ impl Door {
             connections_max: options.connections_max,
             addresses: Arc::default(),
             per_address_max: options.connections_per_address_max,
+            handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
         }
     }
 
@@ -54,13 +58,27 @@ impl Door {
     pub(super) fn enter(&self, address: IpAddr) -> Result<Permit, Error> {
         let busy = |text: &str| Error::new(ErrorCode::Busy, text);
         let all = self.all.clone().try_acquire_owned().map_err(|_| busy("server has too many connections"))?;
+        let handshake = self.handshakes.clone().try_acquire_owned();
+        let handshake = Some(handshake.map_err(|_| busy("too many connections have not said hello"))?);
         let mut addresses = lock(&self.addresses);
         let count = addresses.entry(address).or_default();
         if *count >= self.per_address_max {
             return Err(busy("too many connections from this address"));
         }
         *count += 1;
-        Ok(Permit { _all: all, addresses: self.addresses.clone(), address })
+        Ok(Permit { handshake, _all: all, addresses: self.addresses.clone(), address })
+    }
+}
+
+impl Permit {
+    /// The hello is answered: the place is free for another.
+    pub(super) fn end_handshake(&mut self) {
+        self.handshake = None;
+    }
+
+    /// Where the connection comes from.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
     }
 }
 
@@ -140,6 +158,16 @@ mod tests {
         assert_eq!(door.counter()(), 2);
         drop(door.enter(second).unwrap());
         assert_eq!(lock(&door.addresses).len(), 2);
+    }
+
+    #[test]
+    fn those_without_a_hello_do_not_take_the_places_of_those_with_one() {
+        let door = Door::new(&ServerOptions { connections_max: 9, handshakes_max: 1, ..ServerOptions::default() });
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let mut first = door.enter(address).unwrap();
+        assert_eq!(door.enter(address).err().unwrap().code, ErrorCode::Busy);
+        first.end_handshake();
+        assert!(door.enter(address).is_ok());
     }
 
     #[test]

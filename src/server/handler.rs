@@ -10,9 +10,10 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::access::{Principal, needed};
 use crate::engine::Engine;
 use crate::model::{AckRequest, Error, ErrorCode, FetchReply, Now, PopReply, PushRequest, Result};
-use crate::protocol::{Fetch, Frame, Pong, Pop, Released, Request, Response, Subscribe};
+use crate::protocol::{Fetch, Frame, Operation, Pong, Pop, Released, Request, Response, Subscribe};
 
 use super::Shared;
 use super::admin;
@@ -26,6 +27,9 @@ use super::waiting::{Started, has_news, wait_for_fetch, wait_for_pop};
 /// Serves the requests of one connection.
 pub(super) struct Handler {
     shared: Arc<Shared>,
+    principal: Arc<Principal>,
+    /// The engine as the principal may use it.
+    engine: Engine,
     outbox: Arc<Outbox>,
     /// Waiting requests and subscriptions that this connection may still have.
     waits: Arc<Semaphore>,
@@ -43,7 +47,7 @@ impl ReplyTo {
     fn encode(self, result: Result<Response>) -> Outgoing {
         match result {
             Ok(response) => response.encode(self.correlation_id, false).into(),
-            Err(error) => error_frame(self.operation, self.correlation_id, error).into(),
+            Err(error) => error_frame(self.operation, self.correlation_id, naming(self.operation, error)).into(),
         }
     }
 
@@ -54,10 +58,20 @@ impl ReplyTo {
     }
 }
 
+/// The engine says which queue is refused; this says what was asked of it.
+pub(super) fn naming(operation: u16, error: Error) -> Error {
+    match (error.code, Operation::from_number(operation)) {
+        (ErrorCode::Unauthorized, Some(operation)) => Error { text: format!("{}: {}", operation.name(), error.text), ..error },
+        _ => error,
+    }
+}
+
 impl Handler {
-    pub(super) fn new(shared: &Arc<Shared>, outbox: &Arc<Outbox>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, outbox: &Arc<Outbox>, principal: Arc<Principal>) -> Self {
         let waits = Arc::new(Semaphore::new(shared.options.connection_waiting_max));
-        Self { shared: shared.clone(), outbox: outbox.clone(), waits, subscriptions: HashMap::new() }
+        let engine = &shared.engine;
+        let engine = principal.scope.as_ref().map_or_else(|| engine.clone(), |scope| engine.within(scope.clone()));
+        Self { shared: shared.clone(), principal, engine, outbox: outbox.clone(), waits, subscriptions: HashMap::new() }
     }
 
     /// Starts a request; what goes on beside the connection's task goes into `tasks`.
@@ -67,6 +81,9 @@ impl Handler {
             Ok(request) => request,
             Err(error) => return self.answer(reply_to, Err(error.into())),
         };
+        if let Err(error) = self.principal.check(needed(&request), request.operation().name()) {
+            return self.outbox.push_from_own_task(error_frame(frame.operation, frame.correlation_id, error));
+        }
         while tasks.try_join_next().is_some() {}
         match request {
             Request::Push(request) => self.push(request, reply_to, room),
@@ -87,11 +104,11 @@ impl Handler {
                 Err(error) => self.answer(reply_to, Err(error)),
             },
             Request::Extend(request) => {
-                let extended = admin::extend(&self.shared.engine, &request, Now::read());
+                let extended = admin::extend(&self.engine, &request, Now::read());
                 self.answer(reply_to, extended.map(Response::Extend));
             }
             Request::Release(request) => {
-                let released = self.shared.engine.release(&request.lease_id, Now::read());
+                let released = self.engine.release(&request.lease_id, Now::read());
                 self.answer(reply_to, released.map(|partitions| Response::Release(Released { partitions })));
             }
             Request::Ping(ping) => {
@@ -102,7 +119,7 @@ impl Handler {
                 self.answer(reply_to, Err(Error::new(ErrorCode::BadRequest, "the hello was said already")));
             }
             request => {
-                let engine = self.shared.engine.clone();
+                let engine = self.engine.clone();
                 let answer = tokio::task::spawn_blocking(move || admin::answer(&engine, request, Now::read())).await;
                 let failed = |_| Err(Error::new(ErrorCode::Internal, "the operation ended in a fault of the server"));
                 self.answer(reply_to, answer.unwrap_or_else(failed));
@@ -120,7 +137,7 @@ impl Handler {
             outbox.push(reply_to.encode(result.map(Response::Push)));
             drop(room);
         };
-        self.shared.engine.submit_push(request, Now::read(), Box::new(done));
+        self.engine.submit_push(request, Now::read(), Box::new(done));
     }
 
     fn ack(&self, request: AckRequest, reply_to: ReplyTo, room: Room) {
@@ -129,11 +146,11 @@ impl Handler {
             outbox.push(reply_to.encode(result.map(Response::Ack)));
             drop(room);
         };
-        self.shared.engine.submit_ack(request, Now::read(), Box::new(done));
+        self.engine.submit_ack(request, Now::read(), Box::new(done));
     }
 
     fn pop(&self, pop: Pop, reply_to: ReplyTo, tasks: &mut JoinSet<()>) {
-        let engine = &self.shared.engine;
+        let engine = &self.engine;
         let attempt = match self.reading().map(|()| Started::new(engine, &pop.request)) {
             Err(error) => Err(error),
             Ok(Started::Answered(result)) => result,
@@ -149,10 +166,10 @@ impl Handler {
             Ok(None) => self.outbox.push_from_own_task(reply_to.encode_pop(attempt, engine)),
             Err(error) => self.answer(reply_to, Err(error)),
             Ok(Some(slot)) => {
-                let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+                let (shared, engine, outbox) = (self.shared.clone(), engine.clone(), self.outbox.clone());
                 tasks.spawn(async move {
-                    let result = wait_for_pop(&shared.engine, &pop, &shared.stopping).await;
-                    outbox.push(reply_to.encode_pop(result, &shared.engine));
+                    let result = wait_for_pop(&engine, &pop, &shared.stopping).await;
+                    outbox.push(reply_to.encode_pop(result, &engine));
                     drop(slot);
                 });
             }
@@ -160,7 +177,7 @@ impl Handler {
     }
 
     fn fetch(&self, fetch: Fetch, reply_to: ReplyTo, tasks: &mut JoinSet<()>) {
-        let attempt = self.reading().and_then(|()| self.shared.engine.fetch(&fetch.request, Now::read()));
+        let attempt = self.reading().and_then(|()| self.engine.fetch(&fetch.request, Now::read()));
         let is_empty = |reply: &FetchReply| !has_news(reply, fetch.request.from);
         let is_answer = fetch.wait_ms == 0 || !attempt.as_ref().is_ok_and(is_empty);
         let slot = if is_answer { Ok(None) } else { self.wait_slot().map(Some) };
@@ -168,9 +185,9 @@ impl Handler {
             Ok(None) => self.answer(reply_to, attempt.map(Response::Fetch)),
             Err(error) => self.answer(reply_to, Err(error)),
             Ok(Some(slot)) => {
-                let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
+                let (shared, engine, outbox) = (self.shared.clone(), self.engine.clone(), self.outbox.clone());
                 tasks.spawn(async move {
-                    let result = wait_for_fetch(&shared.engine, &fetch, &shared.stopping).await;
+                    let result = wait_for_fetch(&engine, &fetch, &shared.stopping).await;
                     outbox.push(reply_to.encode(result.map(Response::Fetch)));
                     drop(slot);
                 });
@@ -186,8 +203,8 @@ impl Handler {
         }
         let slot = self.wait_slot()?;
         let notices = Notices::new(&self.outbox, correlation_id);
-        let (shared, outbox) = (self.shared.clone(), self.outbox.clone());
-        let subscription = Subscription { shared, outbox, correlation_id, notices, _slot: slot };
+        let (shared, engine, outbox) = (self.shared.clone(), self.engine.clone(), self.outbox.clone());
+        let subscription = Subscription { shared, engine, outbox, correlation_id, notices, _slot: slot };
         let (control, task) = subscription.start(subscribe);
         self.subscriptions.insert(correlation_id, control);
         tasks.spawn(task);

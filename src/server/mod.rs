@@ -13,7 +13,6 @@ mod options;
 mod outbox;
 mod session;
 mod subscription;
-mod token;
 mod waiting;
 
 pub use options::{BindError, ServerOptions};
@@ -133,8 +132,7 @@ impl Server {
         }
         let shared = self.shared.clone();
         connections.spawn(async move {
-            session::serve_connection(shared, stream).await;
-            drop(permit);
+            session::serve_connection(shared, stream, permit).await;
         });
     }
 }

@@ -1,8 +1,10 @@
 //! What a server is told at its start.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::Access;
 use crate::net::ReadPace;
 use crate::protocol::FRAME_BYTES_MAX;
 
@@ -11,14 +13,16 @@ use crate::protocol::FRAME_BYTES_MAX;
 pub struct ServerOptions {
     /// The address to listen on; port 0 lets the operating system choose.
     pub listen: SocketAddr,
-    /// The secret that every client must give; `None` asks for none.
-    pub token: Option<String>,
-    /// Listens beyond loopback even without a token.
+    /// Decides who clients are; by default everybody may do everything.
+    pub access: Arc<Access>,
+    /// Listens beyond loopback even if no client must prove who it is.
     pub is_insecure_bind_allowed: bool,
     /// Connections at most.
     pub connections_max: usize,
     /// Connections at most from one address.
     pub connections_per_address_max: usize,
+    /// Connections at most whose hello has not been answered yet.
+    pub handshakes_max: usize,
     /// Bytes of a frame at most, after its length field.
     pub frame_bytes_max: usize,
     /// Bytes of a message at most, as clients are told; the engine enforces its own limit.
@@ -51,10 +55,11 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6633)),
-            token: None,
+            access: Arc::default(),
             is_insecure_bind_allowed: false,
             connections_max: 4096,
             connections_per_address_max: 1024,
+            handshakes_max: 1024,
             frame_bytes_max: FRAME_BYTES_MAX,
             message_bytes_max: 16 << 20,
             in_flight_bytes_max: 256 << 20,
@@ -76,7 +81,9 @@ impl Default for ServerOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Anybody who reaches the address could read and write everything.
-    #[error("refusing to listen on {address} without a token: set one, listen on 127.0.0.1, or allow it with --insecure-bind")]
+    #[error(
+        "refusing to listen on {address} without a token: set or create one, listen on 127.0.0.1, or allow it with --insecure-bind"
+    )]
     NoToken {
         /// The address.
         address: SocketAddr,
@@ -94,7 +101,7 @@ pub enum BindError {
 impl ServerOptions {
     /// Refuses an address that others can reach unless clients must prove themselves or the risk was taken by name.
     pub fn check_exposure(&self, address: SocketAddr) -> Result<(), BindError> {
-        let is_safe = address.ip().is_loopback() || self.token.is_some() || self.is_insecure_bind_allowed;
+        let is_safe = address.ip().is_loopback() || self.access.is_required() || self.is_insecure_bind_allowed;
         if is_safe { Ok(()) } else { Err(BindError::NoToken { address }) }
     }
 }
@@ -113,7 +120,7 @@ mod tests {
         options.is_insecure_bind_allowed = true;
         assert!(options.check_exposure(outside).is_ok());
         options.is_insecure_bind_allowed = false;
-        options.token = Some("secret".into());
+        options.access = Arc::new(Access::with_secret("secret"));
         assert!(options.check_exposure(outside).is_ok());
     }
 }

@@ -5,6 +5,7 @@
 //! session's task set and ends with it; a lease whose reply the client did not read goes back, as far as can be known.
 
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +16,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Grant;
 use crate::model::{Error, ErrorCode};
 use crate::net::{FrameReader, FrameWriter, NetError};
-use crate::protocol::{Chunks, ErrorReply, Frame, FrameKind, Hello, HelloReply, Limits, Request, Response, encode_error};
+use crate::protocol::{Chunks, ErrorReply, Frame, FrameKind, HelloReply, Limits, Request, Response, encode_error};
 
 use super::Shared;
+use super::accept::Permit;
 use super::budget::{ConnectionBudget, LARGE_FRAME_BYTES, Room};
 use super::handler::Handler;
 use super::lease::UnheardLease;
 use super::outbox::{Outbox, ReplyWriter};
-use super::token::is_same_secret;
 use super::waiting::stopping_error;
 
 /// Advice to a client that is told to come back later.
@@ -33,8 +35,8 @@ const BUSY_RETRY_MS: u32 = 100;
 const LINGER: Duration = Duration::from_millis(250);
 
 /// Serves a connection to its end.
-pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream) {
-    let farewell = serve_stream(&shared, &mut stream).await;
+pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream, mut permit: Permit) {
+    let farewell = serve_stream(&shared, &mut stream, &mut permit).await;
     let is_reset_now = linger(&mut stream).await;
     if farewell.unread.is_empty() || farewell.is_reset || is_reset_now || is_reset(&stream).await {
         return;
@@ -57,16 +59,16 @@ async fn is_reset(stream: &TcpStream) -> bool {
     timeout(LINGER, stream.ready(Interest::ERROR)).await.is_ok() || matches!(stream.take_error(), Ok(Some(_)) | Err(_))
 }
 
-async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream) -> Farewell {
+async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream, permit: &mut Permit) -> Farewell {
     let (read_half, write_half) = stream.split();
     let mut reader = FrameReader::new(read_half, shared.options.read_pace);
     let mut writer = FrameWriter::new(write_half, shared.options.write_stall);
     let shaken = tokio::select! {
         () = shared.stopping.cancelled() => return Farewell::default(),
-        shaken = timeout(shared.options.handshake_timeout, shake_hands(shared, &mut reader, &mut writer)) => shaken,
+        shaken = timeout(shared.options.handshake_timeout, shake_hands(shared, permit.address(), &mut reader, &mut writer)) => shaken,
     };
-    match shaken {
-        Ok(Ok(())) => (),
+    let grant = match shaken {
+        Ok(Ok(grant)) => grant,
         Ok(Err(error)) => {
             tracing::debug!(%error, "a connection ended before its hello");
             return Farewell::default();
@@ -77,9 +79,10 @@ async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream) -> Farewell 
             let _ = timeout(LINGER, writer.flush()).await;
             return Farewell::default();
         }
-    }
+    };
+    permit.end_handshake();
     reader.set_frame_bytes_max(shared.options.frame_bytes_max);
-    Session::new(shared).run(reader, writer).await
+    Session::new(shared, grant).run(reader, writer).await
 }
 
 /// Reads until the client closes too, for a moment: bytes that nobody read would make the operating system take back what was
@@ -111,13 +114,14 @@ pub(super) fn error_frame(operation: u16, correlation_id: u32, error: Error) -> 
 /// Answers the first frame, which must be a hello that fits. The error has been told to the client.
 async fn shake_hands(
     shared: &Shared,
+    address: IpAddr,
     reader: &mut FrameReader<impl AsyncRead + Unpin>,
     writer: &mut FrameWriter<impl AsyncWrite + Unpin>,
-) -> Result<(), String> {
+) -> Result<Grant, String> {
     let (frame, reply) = match reader.read().await {
         Ok(None) => return Err("closed".to_owned()),
         Ok(Some(frame)) => {
-            let reply = answer_hello(shared, &frame);
+            let reply = answer_hello(shared, address, &frame);
             (Some(frame), reply)
         }
         Err(NetError::Protocol(error)) => (None, Err(error.into())),
@@ -125,7 +129,7 @@ async fn shake_hands(
     };
     let (operation, correlation_id) = frame.map_or((0, 0), |frame| (frame.operation, frame.correlation_id));
     let (chunks, result) = match reply {
-        Ok(reply) => (Response::Hello(reply).encode(correlation_id, false), Ok(())),
+        Ok((reply, grant)) => (Response::Hello(reply).encode(correlation_id, false), Ok(grant)),
         Err(error) => {
             let text = error.to_string();
             (error_frame(operation, correlation_id, error), Err(text))
@@ -135,18 +139,18 @@ async fn shake_hands(
     result
 }
 
-fn answer_hello(shared: &Shared, frame: &Frame) -> Result<HelloReply, Error> {
+fn answer_hello(shared: &Shared, address: IpAddr, frame: &Frame) -> Result<(HelloReply, Grant), Error> {
     let hello = match Request::decode(frame.operation, &frame.body)? {
         Request::Hello(hello) if frame.kind == FrameKind::Request => hello,
         _ => return Err(Error::new(ErrorCode::BadRequest, "the first request must be a hello")),
     };
     let version = hello.negotiate()?;
-    check_token(shared, &hello)?;
+    let grant = shared.options.access.authenticate(&hello.token, address)?;
     if shared.stopping.is_cancelled() {
         return Err(stopping_error());
     }
     let options = &shared.options;
-    Ok(HelloReply {
+    let reply = HelloReply {
         version,
         server_name: concat!("fanlog ", env!("CARGO_PKG_VERSION")).to_owned(),
         capabilities: 0,
@@ -158,17 +162,8 @@ fn answer_hello(shared: &Shared, frame: &Frame) -> Result<HelloReply, Error> {
         node_id: 0,
         start_number: shared.start_number,
         epoch: 0,
-    })
-}
-
-fn check_token(shared: &Shared, hello: &Hello) -> Result<(), Error> {
-    match &shared.options.token {
-        Some(token) if !is_same_secret(&hello.token, token) => {
-            let text = if hello.token.is_empty() { "server asks for a token" } else { "token is wrong" };
-            Err(Error::new(ErrorCode::Unauthorized, text))
-        }
-        _ => Ok(()),
-    }
+    };
+    Ok((reply, grant))
 }
 
 /// Why a session stopped reading.
@@ -190,13 +185,15 @@ struct Session {
     stopping: CancellationToken,
     tasks: JoinSet<()>,
     handler: Handler,
+    grant: Grant,
 }
 
 impl Session {
-    fn new(shared: &Arc<Shared>) -> Self {
+    fn new(shared: &Arc<Shared>, grant: Grant) -> Self {
         let outbox = Arc::new(Outbox::new(shared.options.connection_out_bytes_max, shared.outgoing.clone()));
         Self {
-            handler: Handler::new(shared, &outbox),
+            handler: Handler::new(shared, &outbox, grant.principal().clone()),
+            grant,
             budget: Arc::new(ConnectionBudget::new(&shared.options)),
             stopping: shared.stopping.child_token(),
             tasks: JoinSet::new(),
@@ -250,10 +247,13 @@ impl Session {
     async fn read(&mut self, reader: &mut FrameReader<impl AsyncRead + Unpin>) -> End {
         let stopping = self.stopping.clone();
         let mut stopped = pin!(stopping.cancelled());
+        let grant = self.grant.clone();
+        let mut ended = pin!(grant.ended());
         loop {
             let next = tokio::select! {
                 biased;
                 () = &mut stopped => return self.drain(reader).await,
+                error = &mut ended => return self.refuse_with(0, 0, error),
                 next = next(&self.shared, &self.outbox, &self.budget, reader) => next,
             };
             let (frame, room) = match next {

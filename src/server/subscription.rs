@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::engine::{LeaseEnd, LeaseListener, Wake};
+use crate::engine::{Engine, LeaseEnd, LeaseListener, Wake};
 use crate::model::{BatchSlice, Claim, Error, ErrorCode, Now, PopReply, PopRequest};
 use crate::protocol::{
     Credit, Delivery, Done, HEADER_BYTES, Heartbeat, LENGTH_BYTES, LeaseEnded, LeasedPartition, Operation, Response, Subscribe,
@@ -17,6 +17,7 @@ use crate::record::RecordHeader;
 
 use super::Shared;
 use super::budget::WaitSlot;
+use super::handler::naming;
 use super::lease::UnheardLease;
 use super::outbox::{Outbox, Outgoing};
 use super::session::error_frame;
@@ -118,6 +119,8 @@ const SERVER_FULL_PAUSE: Duration = Duration::from_millis(20);
 /// A subscription's task.
 pub(super) struct Subscription {
     pub(super) shared: Arc<Shared>,
+    /// The engine as the principal may use it.
+    pub(super) engine: Engine,
     pub(super) outbox: Arc<Outbox>,
     pub(super) correlation_id: u32,
     /// Where the ends of its leases are told.
@@ -137,7 +140,8 @@ impl Subscription {
             controlled.has_ended.store(true, Relaxed);
             if let Err(error) = ended {
                 self.notices.close();
-                self.outbox.push(error_frame(Operation::Subscribe.number(), self.correlation_id, error));
+                let operation = Operation::Subscribe.number();
+                self.outbox.push(error_frame(operation, self.correlation_id, naming(operation, error)));
             }
         };
         (control, task)
@@ -160,7 +164,7 @@ impl Subscription {
             let attempt = self.deliver(request, control).await?;
             // The first pop registers the group; only then can it be watched, and what came in between is found by the next pop.
             if watch.is_none() && matches!(attempt, Attempt::Sent | Attempt::Nothing) {
-                watch = Some(self.shared.engine.watch(request, wake.clone())?);
+                watch = Some(self.engine.watch(request, wake.clone())?);
                 continue;
             }
             if attempt == Attempt::Sent {
@@ -195,11 +199,11 @@ impl Subscription {
         if self.shared.outgoing.is_used_up() {
             return Ok(Attempt::ServerFull);
         }
-        let reply = Started::new(&self.shared.engine, &request).finish().await?;
+        let reply = Started::new(&self.engine, &request).finish().await?;
         if reply.claims.is_empty() {
             return Ok(Attempt::Nothing);
         }
-        let lease = UnheardLease::of(&reply, &self.shared.engine);
+        let lease = UnheardLease::of(&reply, &self.engine);
         let messages = reply.claims.iter().map(message_count).sum();
         let (lease_id, listener) = (reply.lease_id.clone(), self.notices.listener(&reply));
         let bytes = self.send(Response::Delivery(Delivery(reply)), lease);

@@ -121,6 +121,8 @@ pub fn verify(dir: &Arc<dyn Dir>, now_us: u64) -> Result<VerifyReport, DiskError
                 }
             }
             _ if !entry.is_directory && (name == LOCK_FILE || name == names::temporary(START_FILE)) => {}
+            // Servers check it at their start.
+            _ if !entry.is_directory && (name == names::TOKEN_FILE || name == names::temporary(names::TOKEN_FILE)) => {}
             _ => note(Severity::Info, "none of our files"),
         }
     }

@@ -418,3 +418,98 @@ fn an_explanation_says_which_condition_decides_for_a_stored_message() {
     let tried = String::from_utf8(tried.stdout).unwrap();
     assert!(tried.starts_with("{\"result\":\"match\"}\n{\"result\":\"invalid\",\"error\":"), "{tried}");
 }
+
+#[test]
+fn tokens_are_made_listed_and_revoked_beside_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let data = data.to_str().unwrap();
+    let token = |arguments: &[&str]| fanlog().arg("token").args(arguments).args(["--data", data]).output().unwrap();
+    // Before the first start.
+    let admin = json(&token(&["create", "--name", "ops", "--role", "admin"]));
+    let bound = json(&token(&[
+        "create",
+        "--name",
+        "shop",
+        "--role",
+        "read-write",
+        "--queue-prefix",
+        "orders.",
+        "--queue-prefix",
+        "mail.",
+        "--expires",
+        "90d",
+    ]));
+    let text = |token: &Value| token["token"].as_str().unwrap().to_owned();
+    assert!(text(&admin).starts_with("fl_") && text(&admin).len() == 76);
+    let server = Server::start_in(directory);
+    let run = |token: &str, arguments: &[&str]| server.run(&[&["--token", token], arguments].concat());
+
+    let stranger = server.run(&["queue", "list"]);
+    assert_eq!(code(&stranger), 1, "{}", stderr(&stranger));
+    assert!(stderr(&stranger).contains("server asks for a token"), "{}", stderr(&stranger));
+    for queue in ["orders.a", "other"] {
+        json(&run(&text(&admin), &["push", queue, "x"]));
+    }
+    json(&run(&text(&bound), &["push", "orders.a", "x"]));
+    let refused = run(&text(&bound), &["push", "other", "x"]);
+    assert_eq!(code(&refused), 1, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("Push: role read-write may not use queue \"other\""), "{}", stderr(&refused));
+    assert_eq!(json(&run(&text(&bound), &["queue", "list"])).as_array().unwrap().len(), 1);
+
+    let listed = json(&token(&["list"]));
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["ops", "shop"]);
+    assert_eq!(listed[1]["queue_prefixes"], serde_json::json!(["orders.", "mail."]));
+    assert!(listed[0]["expires_at"].is_null() && listed[1]["expires_at"].is_string());
+    assert!(!listed.to_string().contains(&text(&admin)[12..]), "no secret is shown again");
+
+    let id = bound["id"].as_str().unwrap();
+    json(&token(&["revoke", id]));
+    let start = Instant::now();
+    while code(&run(&text(&bound), &["queue", "list"])) == 0 {
+        assert!(start.elapsed() < PATIENCE, "the server does not notice");
+    }
+    json(&run(&text(&admin), &["queue", "list"]));
+    let again = token(&["revoke", id]);
+    assert_eq!(code(&again), 1);
+    assert!(stderr(&again).contains("there is no token"), "{}", stderr(&again));
+    for wrong in
+        [&["create", "--name", "x", "--role", "root"][..], &["create", "--name", "", "--role", "admin"], &["revoke", "x"]]
+    {
+        assert_eq!(code(&token(wrong)), 1, "{wrong:?}");
+    }
+
+    // A damaged file is refused, by the commands and by the next start.
+    let directory = server.kill();
+    std::fs::write(directory.path().join("data/tokens.json"), "{}").unwrap();
+    let data = directory.path().join("data");
+    let refused = fanlog().args(["serve", "--listen", "127.0.0.1:0", "--http", "off", "--data"]).arg(&data).output().unwrap();
+    assert_eq!(code(&refused), 1, "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("tokens.json is not usable"), "{}", stderr(&refused));
+}
+
+#[test]
+fn tokens_in_the_data_directory_are_enough_to_listen_beyond_loopback() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let made = fanlog().args(["token", "create", "--name", "x", "--role", "read-only", "--data"]).arg(&data).output().unwrap();
+    assert_eq!(code(&made), 0, "{}", stderr(&made));
+    let ports = directory.path().join("ports.json");
+    let mut child = fanlog()
+        .args(["serve", "--listen", "0.0.0.0:0", "--http", "0.0.0.0:0", "--data"])
+        .arg(&data)
+        .arg("--ports-file")
+        .arg(&ports)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !ports.exists() {
+        assert!(child.try_wait().unwrap().is_none(), "the server ended");
+        assert!(start.elapsed() < PATIENCE, "the server is not ready");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

@@ -74,6 +74,11 @@ impl Client {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
+    /// Waits until the server closes.
+    pub fn is_closed(&mut self) -> bool {
+        self.stream.read_to_end(&mut Vec::new()).is_ok()
+    }
+
     /// Reads an answer.
     pub fn answer(&mut self) -> Answer {
         let mut head = String::new();

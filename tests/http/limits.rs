@@ -1,7 +1,9 @@
 //! Bad input and clients that misbehave.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fanlog::access::Access;
 use fanlog::http::HttpOptions;
 use serde_json::{Value, json};
 
@@ -140,7 +142,7 @@ fn the_log_filter_is_set_or_refused() {
 
 #[test]
 fn with_a_token_only_who_has_it_comes_in() {
-    let server = Server::start_with(HttpOptions { token: Some("secret".to_owned()), ..HttpOptions::default() });
+    let server = Server::start_with(HttpOptions { access: Arc::new(Access::with_secret("secret")), ..HttpOptions::default() });
     let mut client = server.client();
     for path in ["/api/v1/consumer-groups", "/metrics", "/metrics/prometheus", "/openapi.json", "/readyz", "/nothing"] {
         let refused = client.get(path).expect(401);

@@ -1,7 +1,9 @@
 //! Bytes that no client of ours sends: each affects its own connection and no other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use fanlog::access::Access;
 use fanlog::model::ErrorCode;
 use fanlog::net::ReadPace;
 use fanlog::protocol::{Frame, FrameKind, Hello, Operation, Ping, QueueList, encode_call};
@@ -102,7 +104,7 @@ async fn names_and_sizes_out_of_bounds_are_refused_and_nothing_is_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_asked_for() {
-    let server = Running::start_with(|options| options.token = Some("secret".into())).await;
+    let server = Running::start_with(|options| options.access = Arc::new(Access::with_secret("secret"))).await;
     for token in ["", "secre", "secret "] {
         let mut stranger = server.stranger().await;
         stranger.send(&Hello::new("x", token)).await;

@@ -1,5 +1,6 @@
 //! The server, asked through the client and through raw bytes.
 
+mod access;
 mod administration;
 mod contract;
 mod drain;

@@ -144,7 +144,7 @@ fn path_help(name: &str) -> &'static str {
 }
 
 /// The whole document.
-fn document() -> Value {
+pub(super) fn document() -> Value {
     let operations = [messages::operations(), queues::operations(), groups::operations(), server::operations()];
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for operation in operations.iter().flatten() {
@@ -161,10 +161,19 @@ fn document() -> Value {
                 Times are ISO 8601 in UTC with microseconds. Ids are opaque.",
         },
         "paths": paths,
-        "components": { "responses": { "Error": {
-            "description": "Any other status: what went wrong, for people and for programs",
-            "content": { "application/json": { "schema": object("error:string code:string") } },
-        } } },
+        // Whether it is asked for is the server's choice.
+        "security": [{}, { "token": [] }],
+        "components": {
+            "responses": { "Error": {
+                "description": "Any other status: what went wrong, for people and for programs. 401: the token is missing, wrong, \
+                    expired or revoked; 403: its role does not allow this, or not on this queue",
+                "content": { "application/json": { "schema": object("error:string code:string") } },
+            } },
+            "securitySchemes": { "token": {
+                "type": "http", "scheme": "bearer",
+                "description": "A token of fanlog token create, or the secret of the server",
+            } },
+        },
     })
 }
 

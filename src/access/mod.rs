@@ -1,0 +1,252 @@
+//! Who may do what: tokens, roles, rules by the beginning of queue names.
+//!
+//! Both doors, the binary protocol and HTTP, show the secret of a client to one [`Access`] and get a [`Grant`] or a refusal. What an
+//! operation needs stands in one table; which queues a principal may use is enforced by the engine itself, which is handed out
+//! [within](crate::engine::Engine::within) the principal's scope, so that no listing, pop or transaction can forget it.
+//!
+//! Invariant: what cannot be read or understood opens nothing.
+
+mod attempts;
+mod principal;
+mod rights;
+mod role;
+mod store;
+mod token;
+
+pub use principal::{Grant, Principal};
+pub use rights::{needed, right_of};
+pub use role::{Right, Role, UnknownRole};
+pub use store::{NewToken, StoredToken, TOKEN_FILE, TokenFileError, create_token, read_tokens, revoke_token};
+pub use token::{BadTokenId, TOKEN_PREFIX, TokenId, parse_token};
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Error, ErrorCode, Now, Result};
+
+use attempts::Attempts;
+use store::Stamp;
+use token::SecretHash;
+
+/// How often a server looks whether the token file has changed.
+const LOOK_AT_FILE: Duration = Duration::from_millis(500);
+
+/// Decides who a client is. Without any way to prove oneself configured, everybody may do everything.
+#[derive(Debug)]
+pub struct Access {
+    admin_secret: Option<SecretHash>,
+    directory: Option<PathBuf>,
+    tokens: Mutex<Tokens>,
+    attempts: Attempts,
+    admin: Arc<Principal>,
+    /// Ends what was granted to clients without a secret, when secrets begin to be asked for.
+    open: CancellationToken,
+}
+
+/// The token file as it was read last.
+#[derive(Debug, Default)]
+struct Tokens {
+    /// There is a file, or was one: a file that vanishes opens nothing.
+    is_asked_for: bool,
+    live: HashMap<TokenId, LiveToken>,
+    stamp: Option<Stamp>,
+    /// Why the file could not be read last time, so that it is said once.
+    fault: Option<String>,
+}
+
+#[derive(Debug)]
+struct LiveToken {
+    stored: StoredToken,
+    principal: Arc<Principal>,
+    revoked: CancellationToken,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self {
+            admin_secret: None,
+            directory: None,
+            tokens: Mutex::default(),
+            attempts: Attempts::default(),
+            admin: Arc::new(Principal::new("admin", Role::Admin, None)),
+            open: CancellationToken::new(),
+        }
+    }
+}
+
+impl Access {
+    /// One secret that makes its holder an admin.
+    pub fn with_secret(secret: &str) -> Self {
+        Self::default().and_secret(secret)
+    }
+
+    /// Knows this secret of an admin too.
+    pub fn and_secret(mut self, secret: &str) -> Self {
+        self.admin_secret = Some(SecretHash::of(secret));
+        self
+    }
+
+    /// Knows the tokens of this data directory too, and follows their file with [`follow`](Self::follow).
+    ///
+    /// # Errors
+    ///
+    /// If there is a token file that cannot be used.
+    pub fn and_tokens_of(mut self, directory: impl Into<PathBuf>) -> std::result::Result<Self, TokenFileError> {
+        self.directory = Some(directory.into());
+        self.reload()?;
+        Ok(self)
+    }
+
+    /// Whether a client must prove who it is.
+    pub fn is_required(&self) -> bool {
+        self.admin_secret.is_some() || self.tokens().is_asked_for
+    }
+
+    /// Who the client is that comes from `address` with this secret; an empty one is none.
+    ///
+    /// # Errors
+    ///
+    /// `Unauthorized`, or `Busy` if too many attempts from the address have failed.
+    pub fn authenticate(&self, secret: &str, address: IpAddr) -> Result<Grant> {
+        if !self.is_required() {
+            return Ok(Grant::new(self.admin.clone(), self.open.clone(), None));
+        }
+        if secret.is_empty() {
+            return Err(Error::new(ErrorCode::Unauthorized, "server asks for a token"));
+        }
+        let now = Instant::now();
+        let wait = self.attempts.wait_of(address, now);
+        let outcome = match parse_token(secret) {
+            Some((id, secret)) => self.stored(&id, secret),
+            // Only this secret can be weak enough to be guessed. It is not looked at while the address has failed too often; the
+            // others are, so that nobody can keep their holders out.
+            None if wait.is_none() => self.admin(secret),
+            None => Err(wrong()),
+        };
+        outcome.map_err(|error| {
+            if self.attempts.failed(address, now) {
+                tracing::warn!(%address, %error, "a client is refused");
+            }
+            match wait {
+                Some(wait) => {
+                    let text = format!("too many failed attempts from this address; try again in {} s", wait.as_secs() + 1);
+                    Error::new(ErrorCode::Busy, text)
+                }
+                None => error,
+            }
+        })
+    }
+
+    fn admin(&self, secret: &str) -> Result<Grant> {
+        match &self.admin_secret {
+            Some(hash) if hash.is_of(secret) => Ok(Grant::new(self.admin.clone(), CancellationToken::new(), None)),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn stored(&self, id: &TokenId, secret: &str) -> Result<Grant> {
+        let tokens = self.tokens();
+        let token = tokens.live.get(id).filter(|token| token.stored.secret_sha256.is_of(secret)).ok_or_else(wrong)?;
+        let expires_at_us = token.stored.expires_at_us;
+        if expires_at_us.is_some_and(|expires_at_us| expires_at_us <= Now::read().wall_us) {
+            return Err(Error::new(ErrorCode::Unauthorized, "token has expired"));
+        }
+        Ok(Grant::new(token.principal.clone(), token.revoked.clone(), expires_at_us))
+    }
+
+    /// Reads the token file again if it has changed; ends what was granted by tokens that are gone.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be used; the tokens that were known stay.
+    pub fn reload(&self) -> std::result::Result<(), TokenFileError> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        // Before the reading: a change in between is seen the next time.
+        let stamp = Stamp::of(directory)?;
+        if stamp.is_some() && self.tokens().stamp == stamp {
+            return Ok(());
+        }
+        let read = read_tokens(directory)?;
+        let mut tokens = self.tokens();
+        tokens.is_asked_for |= read.is_some();
+        if tokens.is_asked_for {
+            self.open.cancel();
+        }
+        tokens.stamp = stamp;
+        tokens.replace(read.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Follows the token file until `stopping`.
+    pub async fn follow(self: Arc<Self>, stopping: CancellationToken) {
+        if self.directory.is_none() {
+            return;
+        }
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = sleep(LOOK_AT_FILE) => (),
+            }
+            let access = self.clone();
+            let reloaded = tokio::task::spawn_blocking(move || access.reload()).await;
+            let Ok(reloaded) = reloaded else { continue };
+            let fault = reloaded.err().map(|error| error.to_string());
+            let mut tokens = self.tokens();
+            if let Some(fault) = fault.as_ref().filter(|fault| tokens.fault.as_ref() != Some(fault)) {
+                tracing::error!("{fault}; the tokens that were known stay as they were");
+            }
+            tokens.fault = fault;
+        }
+    }
+
+    fn tokens(&self) -> MutexGuard<'_, Tokens> {
+        // Replaced as a whole: a panic elsewhere leaves nothing half done.
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tokens {
+    fn replace(&mut self, tokens: Vec<StoredToken>) {
+        let mut old = std::mem::take(&mut self.live);
+        for stored in tokens {
+            let live = match old.remove(&stored.id) {
+                Some(live) if is_same(&live.stored, &stored) => live,
+                other => {
+                    // The same id with other rights is another token.
+                    if let Some(other) = other {
+                        other.revoked.cancel();
+                    }
+                    LiveToken {
+                        principal: Arc::new(stored.principal()),
+                        stored: stored.clone(),
+                        revoked: CancellationToken::new(),
+                    }
+                }
+            };
+            self.live.insert(stored.id, live);
+        }
+        for (id, gone) in old {
+            tracing::info!(token = %id, name = gone.stored.name, "a token is revoked");
+            gone.revoked.cancel();
+        }
+    }
+}
+
+fn is_same(left: &StoredToken, right: &StoredToken) -> bool {
+    left.secret_sha256.to_hexadecimal() == right.secret_sha256.to_hexadecimal()
+        && left.principal() == right.principal()
+        && left.expires_at_us == right.expires_at_us
+}
+
+fn wrong() -> Error {
+    Error::new(ErrorCode::Unauthorized, "token is wrong")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Who may do what, over HTTP.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fanlog::access::{Access, NewToken, Role, TokenId, create_token, revoke_token};
+use fanlog::http::HttpOptions;
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Client};
+use crate::server::{Server, push};
+
+/// A server that knows the tokens of a directory.
+struct Guarded {
+    server: Server,
+    access: Arc<Access>,
+    directory: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn start(tokens: impl FnOnce(&std::path::Path)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        tokens(directory.path());
+        let access = Arc::new(Access::with_secret("secret").and_tokens_of(directory.path()).unwrap());
+        let sample_interval = Duration::from_millis(50);
+        let options = HttpOptions { access: access.clone(), sample_interval, ..HttpOptions::default() };
+        Self { server: Server::start_with(options), access, directory }
+    }
+
+    fn token(&self, role: Role, prefixes: &[&str]) -> (TokenId, String) {
+        let made = token(self.directory.path(), role, prefixes);
+        self.access.reload().unwrap();
+        made
+    }
+}
+
+fn token(directory: &std::path::Path, role: Role, prefixes: &[&str]) -> (TokenId, String) {
+    let queue_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+    let new = NewToken { name: "test".into(), role, queue_prefixes, expires_at_us: None };
+    let (token, text) = create_token(directory, new, 0).unwrap();
+    (token.id, text)
+}
+
+fn send(client: &mut Client, token: &str, method: &str, path: &str, body: &Value) -> Answer {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n", body.len());
+    client.raw(format!("{head}{body}").as_bytes());
+    client.answer()
+}
+
+/// Who may call a route, said here once more.
+fn holders(method: &str, path: &str) -> &'static [Role] {
+    const ADMIN: &[Role] = &[Role::Admin];
+    const READERS: &[Role] = &[Role::Admin, Role::ReadWrite, Role::ReadOnly];
+    const PRODUCERS: &[Role] = &[Role::Admin, Role::ReadWrite, Role::WriteOnly];
+    const WORKERS: &[Role] = &[Role::Admin, Role::ReadWrite];
+    match (method, path) {
+        ("get", "/health" | "/healthz" | "/readyz" | "/version" | "/openapi.json") => &Role::ALL,
+        ("post", "/api/v1/push" | "/api/v1/transaction") => PRODUCERS,
+        ("post", "/api/v1/filters/test") => READERS,
+        ("get", path) if path.starts_with("/api/v1/pop") => WORKERS,
+        ("get", _) => READERS,
+        ("put", _) => ADMIN,
+        ("post", path) if path.starts_with("/api/v1/system/") => ADMIN,
+        ("delete", path) if path.contains("/dlq/") || path.contains("/messages/") => WORKERS,
+        ("delete", _) => ADMIN,
+        _ => WORKERS,
+    }
+}
+
+#[test]
+fn every_role_may_call_what_is_its_own_and_nothing_else() {
+    let guarded = Guarded::start(|_| ());
+    let tokens = Role::ALL.map(|role| (role, guarded.token(role, &[]).1));
+    let mut client = guarded.server.client();
+    let document = send(&mut client, "secret", "GET", "/openapi.json", &Value::Null).expect(200);
+    let mut refused = 0;
+    for (role, token) in &tokens {
+        for (path, methods) in document["paths"].as_object().unwrap() {
+            for method in methods.as_object().unwrap().keys() {
+                let concrete = path.replace(['{', '}'], "x");
+                let answer = send(&mut client, token, &method.to_uppercase(), &concrete, &json!({}));
+                let is_refused = answer.status == 403;
+                assert_ne!(answer.status, 401, "{role}: {method} {path}");
+                assert_eq!(is_refused, !holders(method, path).contains(role), "{role}: {method} {path}: {}", answer.text);
+                if is_refused {
+                    refused += 1;
+                    let body = answer.json();
+                    assert_eq!(body["code"], "unauthorized");
+                    let text = body["error"].as_str().unwrap();
+                    let named = format!("role {role} does not allow {} {path}, it needs ", method.to_uppercase());
+                    assert!(text.starts_with(&named), "{text}");
+                }
+            }
+        }
+    }
+    assert!(refused > 90, "{refused} refusals");
+}
+
+#[test]
+fn a_transaction_that_acknowledges_needs_more_than_one_that_pushes() {
+    let guarded = Guarded::start(|_| ());
+    let (_, writer) = guarded.token(Role::WriteOnly, &[]);
+    let mut client = guarded.server.client();
+    let pushing = json!({ "operations": [{ "type": "push", "items": [{ "queue": "q", "payload": 1 }] }] });
+    assert_eq!(send(&mut client, &writer, "POST", "/api/v1/transaction", &pushing).expect(200)["success"], true);
+    let ack = json!({ "type": "ack", "transactionId": "t", "partitionId": "p", "status": "completed" });
+    for refused in [json!({ "operations": [ack] }), json!({ "operations": [], "requiredLeases": ["1-1"] })] {
+        let answer = send(&mut client, &writer, "POST", "/api/v1/transaction", &refused).expect(403);
+        assert!(answer["error"].as_str().unwrap().starts_with("role write-only does not allow acknowledgements"), "{answer}");
+    }
+}
+
+#[test]
+fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
+    let guarded = Guarded::start(|_| ());
+    let (_, bound) = guarded.token(Role::Admin, &["ours."]);
+    let mut client = guarded.server.client();
+    for queue in ["ours.a", "theirs.a"] {
+        let configure = json!({ "queue": queue, "namespace": "shared", "task": "t" });
+        send(&mut client, "secret", "POST", "/api/v1/configure", &configure).expect(200);
+        let body = json!({ "items": [{ "queue": queue, "payload": 1 }] });
+        send(&mut client, "secret", "POST", "/api/v1/push", &body).expect(201);
+        let taken = send(&mut client, "secret", "GET", &format!("/api/v1/pop/queue/{queue}?consumerGroup=theirs"), &Value::Null);
+        assert!([200, 204].contains(&taken.status), "{}", taken.text);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+
+    let refused = [
+        ("POST", "/api/v1/push", json!({ "items": [{ "queue": "theirs.a", "payload": 1 }] })),
+        ("POST", "/api/v1/push", json!({ "items": [{ "queue": "nothing", "payload": 1 }] })),
+        ("GET", "/api/v1/pop/queue/theirs.a", Value::Null),
+        ("POST", "/api/v1/configure", json!({ "queue": "theirs.b" })),
+        ("GET", "/api/v1/resources/queues/theirs.a", Value::Null),
+        ("GET", "/api/v1/status/queues/theirs.a", Value::Null),
+        ("DELETE", "/api/v1/resources/queues/theirs.a", Value::Null),
+        ("GET", "/api/v1/queues/theirs.a/partitions/Default/messages", Value::Null),
+        ("POST", "/api/v1/queues/theirs.a/groups", json!({ "name": "g" })),
+        (
+            "POST",
+            "/api/v1/transaction",
+            json!({ "operations": [
+                { "type": "push", "items": [{ "queue": "ours.a", "payload": 2 }, { "queue": "theirs.a", "payload": 2 }] },
+            ] }),
+        ),
+    ];
+    for (method, path, body) in &refused {
+        let answer = send(&mut client, &bound, method, path, body);
+        assert_eq!(answer.status, 403, "{method} {path}: {}", answer.text);
+        assert!(answer.text.contains("role admin may not use queue"), "{}", answer.text);
+    }
+    // Nobody who is bound changes the server.
+    let filter = json!({ "filter": "info" });
+    assert_eq!(send(&mut client, &bound, "PUT", "/api/v1/system/log-filter", &filter).status, 403);
+
+    let document = send(&mut client, "secret", "GET", "/openapi.json", &Value::Null).expect(200);
+    let mut looked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        if methods.get("get").is_some() && !path.contains('{') && path != "/openapi.json" {
+            let query = if path == "/api/v1/pop" { "?namespace=shared" } else { "" };
+            let answer = send(&mut client, &bound, "GET", &format!("{path}{query}"), &Value::Null);
+            assert!(!answer.text.contains("theirs.a"), "{path} shows what it must not: {}", answer.text);
+            looked += 1;
+        }
+    }
+    assert!(looked > 20, "{looked} routes");
+    let listed = send(&mut client, &bound, "GET", "/api/v1/resources/queues", &Value::Null).expect(200);
+    assert!(listed.to_string().contains("ours.a"), "{listed}");
+    let all = send(&mut client, "secret", "GET", "/api/v1/resources/queues", &Value::Null).expect(200);
+    assert!(all.to_string().contains("theirs.a"), "{all}");
+
+    // Part of a push is in reach: that part is stored, the other says why not.
+    let both = json!({ "items": [{ "queue": "ours.a", "payload": 1 }, { "queue": "theirs.a", "payload": 1 }] });
+    let rows = send(&mut client, &bound, "POST", "/api/v1/push", &both).expect(201);
+    assert_eq!((rows[0]["status"].as_str(), rows[1]["code"].as_str()), (Some("queued"), Some("unauthorized")), "{rows}");
+    assert_eq!(guarded.server.engine.queue("theirs.a").unwrap().stats.messages_pushed, 1);
+}
+
+#[test]
+fn a_revoked_token_is_refused_at_once_and_its_waiting_pop_too() {
+    let guarded = Guarded::start(|_| ());
+    let (id, text) = guarded.token(Role::ReadWrite, &[]);
+    let mut client = guarded.server.client();
+    send(&mut client, "secret", "POST", "/api/v1/configure", &json!({ "queue": "q" })).expect(200);
+    let head =
+        format!("GET /api/v1/pop/queue/q?wait=true&timeout=25000 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {text}\r\n\r\n");
+    client.raw(head.as_bytes());
+    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    revoke_token(guarded.directory.path(), &id).unwrap();
+    guarded.access.reload().unwrap();
+    assert_eq!(client.answer().expect(401)["error"], "token is no longer valid");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    assert_eq!(send(&mut client, &text, "GET", "/api/v1/status", &Value::Null).expect(401)["error"], "token is wrong");
+}
+
+#[test]
+fn wrong_tokens_are_limited() {
+    let guarded = Guarded::start(|_| ());
+    let (_, text) = guarded.token(Role::ReadOnly, &[]);
+    let mut client = guarded.server.client();
+    for _ in 0..10 {
+        send(&mut client, "guess", "GET", "/api/v1/status", &Value::Null).expect(401);
+    }
+    for guess in ["guess", "secret"] {
+        let answer = send(&mut client, guess, "GET", "/api/v1/status", &Value::Null);
+        assert!(answer.head.contains("retry-after"), "{}", answer.head);
+        assert_eq!(answer.expect(429)["code"], "busy");
+    }
+    send(&mut client, &text, "GET", "/api/v1/status", &Value::Null).expect(200);
+    assert_eq!(client.get("/health").status, 200);
+}
+
+#[test]
+fn who_does_not_prove_who_they_are_does_not_keep_a_connection() {
+    let guarded = Guarded::start(|_| ());
+    let (mut stranger, mut friend) = (guarded.server.client(), guarded.server.client());
+    send(&mut friend, "secret", "GET", "/api/v1/status", &Value::Null).expect(200);
+    assert_eq!(stranger.get("/health").status, 200);
+    stranger.raw(b"GET /health HTTP/1.1\r\n");
+    let started = Instant::now();
+    assert!(stranger.is_closed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    send(&mut friend, "secret", "GET", "/api/v1/status", &Value::Null).expect(200);
+}
+
+/// A message has a producer only if a validated JWT says so.
+#[test]
+fn a_producer_is_never_taken_from_the_body() {
+    let server = Server::start();
+    let mut client = server.client();
+    push(&mut client, "q", &[json!(1)]);
+    let forged = json!({ "items": [{ "queue": "q", "payload": 2, "producerSub": "forged" }] });
+    client.post("/api/v1/push", &forged).expect(201);
+    let messages = client.get("/api/v1/pop/queue/q?batch=10").expect(200);
+    assert_eq!(messages["messages"].as_array().unwrap().len(), 2);
+    assert!(messages["messages"].as_array().unwrap().iter().all(|message| message["producerSub"].is_null()), "{messages}");
+}

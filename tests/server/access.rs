@@ -1,0 +1,298 @@
+//! Who may do what, through the socket.
+
+#[allow(dead_code)]
+#[path = "../wire/samples.rs"]
+mod samples;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fanlog::access::{Access, NewToken, Role, TOKEN_FILE, TokenId, create_token, revoke_token};
+use fanlog::model::{
+    AckItem, AckRequest, AckTarget, AckVerb, DeadLetterQuery, ErrorCode, Now, PopRequest, PopSource, SettingsPatch,
+    TransactionRequest,
+};
+use fanlog::protocol::{
+    ErrorReply, FrameKind, GroupDelete, GroupList, Hello, Operation, Ping, Pop, QueueDelete, QueueGet, QueueList, Release,
+    Request, Stats, Subscribe, Wire,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{Raw, Running, eventually, push_of, within};
+
+/// A token with its text.
+fn token(directory: &Path, role: Role, prefixes: &[&str]) -> (TokenId, String) {
+    let queue_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+    let new = NewToken { name: format!("a {role}"), role, queue_prefixes, expires_at_us: None };
+    let (token, text) = create_token(directory, new, Now::read().wall_us).unwrap();
+    (token.id, text)
+}
+
+async fn start(directory: &Path) -> (Running, Arc<Access>) {
+    let access = Arc::new(Access::default().and_tokens_of(directory).unwrap());
+    let used = access.clone();
+    (Running::start_with(move |options| options.access = used).await, access)
+}
+
+async fn enter(server: &Running, token: &str) -> Raw {
+    let mut raw = server.stranger().await;
+    raw.call(&Hello::new("test", token)).await.unwrap();
+    raw
+}
+
+async fn refusal(server: &Running, token: &str) -> ErrorReply {
+    let mut raw = server.stranger().await;
+    raw.send(&Hello::new("test", token)).await;
+    raw.last_error().await
+}
+
+/// Who may do an operation, said here once more.
+fn holders(operation: Operation, is_transaction_with_acks: bool) -> &'static [Role] {
+    use Operation::*;
+    const ALL: &[Role] = &Role::ALL;
+    const ADMIN: &[Role] = &[Role::Admin];
+    const READERS: &[Role] = &[Role::Admin, Role::ReadWrite, Role::ReadOnly];
+    const PRODUCERS: &[Role] = &[Role::Admin, Role::ReadWrite, Role::WriteOnly];
+    const WORKERS: &[Role] = &[Role::Admin, Role::ReadWrite];
+    match operation {
+        Hello | Ping => ALL,
+        QueueDelete | GroupDelete => ADMIN,
+        Transaction if is_transaction_with_acks => WORKERS,
+        Push | Transaction => PRODUCERS,
+        Pop | Ack | Extend | Release | Subscribe | Credit | Unsubscribe | Seek | TraceWrite => WORKERS,
+        QueueCreate | QueueUpdate | GroupDeclare | GroupUpdate | GroupStart | DeadLetterReplay | DeadLetterDelete => WORKERS,
+        _ => READERS,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_role_may_do_what_is_its_own_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = Role::ALL.map(|role| (role, token(directory.path(), role, &[]).1));
+    let (server, _) = start(directory.path()).await;
+    let mut refused = 0;
+    for (role, token) in &tokens {
+        for (name, request) in samples::requests() {
+            let operation = request.operation();
+            let mut with_acks = false;
+            let request = match request {
+                Request::Hello(_) => continue,
+                Request::Pop(pop) => Request::Pop(Pop { wait_ms: 0, ..pop }),
+                Request::Fetch(fetch) => Request::Fetch(fanlog::protocol::Fetch { wait_ms: 0, ..fetch }),
+                Request::Transaction(transaction) => {
+                    with_acks = !transaction.acks.is_empty() || !transaction.required_leases.is_empty();
+                    Request::Transaction(transaction)
+                }
+                request => request,
+            };
+            let mut raw = enter(&server, token).await;
+            raw.write(&request.encode(9).into_bytes()).await;
+            let frame = raw.frame().await.expect("an answer");
+            assert_eq!(frame.correlation_id, 9);
+            let error = (frame.kind == FrameKind::Error).then(|| ErrorReply::from_body(&frame.body).unwrap());
+            let is_refused = error.as_ref().is_some_and(|error| error.code() == Some(ErrorCode::Unauthorized));
+            assert_eq!(is_refused, !holders(operation, with_acks).contains(role), "{role}: {name}: {error:?}");
+            if let Some(error) = error.filter(|_| is_refused) {
+                refused += 1;
+                assert!(error.text.contains(role.name()) && error.text.contains(operation.name()), "{}", error.text);
+                assert!(!error.is_retryable);
+            }
+        }
+    }
+    assert!(refused > 40, "{refused} refusals");
+    server.stop().await;
+}
+
+/// Two queues of one namespace, one of them in reach.
+async fn two_queues(server: &Running) {
+    let engine = server.engine.clone();
+    let fill = move || {
+        for queue in ["ours.a", "theirs.a"] {
+            let settings = SettingsPatch { namespace: Some("shared".into()), ..SettingsPatch::default() };
+            engine.create_queue(queue, &settings, Now::read()).unwrap();
+            engine.push(push_of(queue, "p", ["one", "two"]), Now::read()).unwrap();
+        }
+    };
+    tokio::task::spawn_blocking(fill).await.unwrap();
+}
+
+fn pop(source: PopSource) -> Pop {
+    Pop { request: PopRequest { source, partitions_max: 64, ..PopRequest::any("", 100) }, wait_ms: 0 }
+}
+
+fn queue(name: &str) -> PopSource {
+    PopSource::Queue(name.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, bound) = token(directory.path(), Role::Admin, &["ours.", "mine"]);
+    let (_, free) = token(directory.path(), Role::Admin, &[]);
+    let (server, _) = start(directory.path()).await;
+    two_queues(&server).await;
+    let (mut raw, mut admin) = (enter(&server, &bound).await, enter(&server, &free).await);
+    let unauthorized = |error: ErrorReply, operation: &str| {
+        assert_eq!(error.code(), Some(ErrorCode::Unauthorized), "{}", error.text);
+        assert!(error.text.starts_with(operation) && error.text.contains("role admin"), "{}", error.text);
+        assert!(error.text.ends_with("only queues that begin with \"ours.\" or \"mine\""), "{}", error.text);
+    };
+
+    // By name, whether the queue exists or not.
+    for theirs in ["theirs.a", "nothing", "ours"] {
+        unauthorized(raw.call(&push_of(theirs, "p", ["x"])).await.unwrap_err(), "Push");
+        unauthorized(raw.call(&pop(queue(theirs))).await.unwrap_err(), "Pop");
+        unauthorized(raw.call(&QueueGet { queue: theirs.into() }).await.unwrap_err(), "QueueGet");
+        unauthorized(raw.call(&QueueDelete { queue: theirs.into() }).await.unwrap_err(), "QueueDelete");
+    }
+    let subscribe = Subscribe { request: PopRequest::any("theirs.a", 1), credit_messages: 1, credit_bytes: 1 };
+    let mut subscriber = enter(&server, &bound).await;
+    subscriber.call(&subscribe).await.unwrap();
+    unauthorized(subscriber.reply::<Subscribe>().await.1.unwrap_err(), "Subscribe");
+
+    // In listings and counters.
+    let names = |page: fanlog::protocol::QueuePage| page.queues.into_iter().map(|queue| queue.name).collect::<Vec<_>>();
+    assert_eq!(names(raw.call(&QueueList { after: None, limit: 10 }).await.unwrap()), ["ours.a"]);
+    assert_eq!(names(admin.call(&QueueList { after: None, limit: 10 }).await.unwrap()), ["ours.a", "theirs.a"]);
+    assert_eq!(raw.call(&Stats {}).await.unwrap().total.messages_pushed, 2);
+    assert_eq!(raw.call(&DeadLetterQuery { limit: 10, ..DeadLetterQuery::default() }).await.unwrap().total, 0);
+
+    // A lease that reaches into another queue is not theirs to keep or to end.
+    let everywhere = || pop(PopSource::Discover { namespace: Some("shared".into()), task: None });
+    let both = admin.call(&everywhere()).await.unwrap();
+    assert_eq!(both.claims.len(), 2);
+    assert_eq!(raw.call(&Release { lease_id: both.lease_id.clone() }).await.unwrap().partitions, 0);
+    let renew = fanlog::protocol::Extend { lease_id: both.lease_id.clone(), lease_ms: Some(60_000) };
+    assert_eq!(raw.call(&renew).await.unwrap().renewed, 0);
+    let transaction = TransactionRequest { required_leases: vec![both.lease_id.clone()], ..TransactionRequest::default() };
+    let pushing = TransactionRequest { pushes: vec![push_of("ours.a", "p", ["x"])], ..transaction };
+    assert_eq!(raw.call(&pushing).await.unwrap_err().code(), Some(ErrorCode::LeaseLost));
+    assert_eq!(admin.call(&Release { lease_id: both.lease_id }).await.unwrap().partitions, 2);
+
+    // Pops over a namespace take from what is in reach.
+    let taken = raw.call(&everywhere()).await.unwrap();
+    assert_eq!(taken.claims.iter().map(|claim| claim.queue.as_str()).collect::<Vec<_>>(), ["ours.a"]);
+
+    // A transaction happens as a whole or not at all.
+    let ack = AckRequest {
+        queue: "theirs.a".into(),
+        partition_id: 0,
+        group: None,
+        lease_id: String::new(),
+        items: vec![AckItem { target: AckTarget::Offset(0), verb: AckVerb::Completed, reason: String::new(), delay_ms: 0 }],
+    };
+    let pushes = vec![push_of("ours.a", "p", ["three"])];
+    let reaching = TransactionRequest { pushes: pushes.clone(), acks: vec![ack], required_leases: Vec::new() };
+    unauthorized(raw.call(&reaching).await.unwrap_err(), "Transaction");
+    let pushing = TransactionRequest { pushes: [pushes, vec![push_of("theirs.a", "p", ["x"])]].concat(), ..Default::default() };
+    unauthorized(raw.call(&pushing).await.unwrap_err(), "Transaction");
+    assert_eq!(admin.call(&Stats {}).await.unwrap().total.messages_pushed, 4);
+
+    // A group goes from what is in reach only.
+    for name in ["ours.a", "theirs.a"] {
+        let request = Pop { request: PopRequest::any(name, 1).group("both"), wait_ms: 0 };
+        admin.call(&request).await.unwrap();
+    }
+    assert_eq!(raw.call(&GroupDelete { group: "both".into(), queue: None, expected_version: None }).await.unwrap().queues, 1);
+    let all = GroupList { queue: None, group: Some("both".into()), lag_min_s: None };
+    assert_eq!(admin.call(&all).await.unwrap().groups.len(), 1);
+    assert!(raw.call(&all).await.unwrap().groups.is_empty());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_ends_its_sessions_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (id, gone) = token(directory.path(), Role::ReadWrite, &[]);
+    let (_, kept) = token(directory.path(), Role::ReadWrite, &[]);
+    let (server, access) = start(directory.path()).await;
+    let stopping = CancellationToken::new();
+    let following = tokio::spawn(access.follow(stopping.clone()));
+    let (mut idle, mut waiting) = (enter(&server, &gone).await, enter(&server, &gone).await);
+    let mut bystander = enter(&server, &kept).await;
+    two_queues(&server).await;
+    let patient = Pop { request: PopRequest::any("ours.a", 10).group("late"), wait_ms: 60_000 };
+    waiting.send(&patient).await;
+    assert!(revoke_token(directory.path(), &id).unwrap());
+    for raw in [&mut idle, &mut waiting] {
+        let error = raw.last_error().await;
+        assert_eq!((error.code(), error.text.as_str()), (Some(ErrorCode::Unauthorized), "token is no longer valid"));
+    }
+    assert_eq!(refusal(&server, &gone).await.text, "token is wrong");
+    assert_eq!(bystander.call(&Ping { nonce: 4 }).await.unwrap().nonce, 4);
+    // One that is made while the server runs is known soon.
+    let (_, fresh) = token(directory.path(), Role::ReadOnly, &[]);
+    eventually(async || {
+        let mut raw = server.stranger().await;
+        raw.call(&Hello::new("test", &*fresh)).await.ok()
+    })
+    .await;
+    // A file that is damaged meanwhile shuts nobody out and lets nobody in.
+    std::fs::write(directory.path().join(TOKEN_FILE), "[]").unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(bystander.call(&Ping { nonce: 5 }).await.unwrap().nonce, 5);
+    assert_eq!(refusal(&server, "").await.text, "server asks for a token");
+    stopping.cancel();
+    within(following).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_expires_ends_its_sessions() {
+    let directory = tempfile::tempdir().unwrap();
+    let until_us = Now::read().wall_us + 1_500_000;
+    let new = NewToken { name: "brief".into(), role: Role::Admin, queue_prefixes: Vec::new(), expires_at_us: Some(until_us) };
+    let (_, text) = create_token(directory.path(), new, 0).unwrap();
+    let (server, _) = start(directory.path()).await;
+    let mut raw = enter(&server, &text).await;
+    assert_eq!(raw.last_error().await.text, "token has expired");
+    assert!(Now::read().wall_us >= until_us);
+    assert_eq!(refusal(&server, &text).await.text, "token has expired");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_are_limited_and_who_has_one_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, text) = token(directory.path(), Role::ReadWrite, &[]);
+    let access = Arc::new(Access::with_secret("secret").and_tokens_of(directory.path()).unwrap());
+    let server = Running::start_with(move |options| options.access = access).await;
+    let mut friend = enter(&server, "secret").await;
+    for _ in 0..10 {
+        assert_eq!(refusal(&server, "guess").await.code(), Some(ErrorCode::Unauthorized));
+    }
+    for guess in ["guess", "secret"] {
+        let error = refusal(&server, guess).await;
+        assert_eq!(error.code(), Some(ErrorCode::Busy), "{guess}");
+        assert!(error.retry_after_ms > 0 && error.text.starts_with("too many failed attempts"), "{}", error.text);
+    }
+    friend.call(&Ping { nonce: 1 }).await.unwrap();
+    enter(&server, &text).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_a_hello_leave_room_for_those_with_one() {
+    let server = Running::start_with(|options| options.handshakes_max = 2).await;
+    let mut old = server.raw().await;
+    let silent = [server.stranger().await, server.stranger().await];
+    // Those two are accepted when a third is turned away.
+    let error = eventually(async || {
+        let mut third = server.stranger().await;
+        third.send(&Hello::new("third", "")).await;
+        let frame = third.frame().await?;
+        (frame.kind == FrameKind::Error).then(|| ErrorReply::from_body(&frame.body).unwrap())
+    })
+    .await;
+    assert_eq!(error.code(), Some(ErrorCode::Busy), "{}", error.text);
+    old.call(&Ping { nonce: 1 }).await.unwrap();
+    drop(silent);
+    eventually(async || {
+        let mut next = server.stranger().await;
+        next.send(&Hello::new("next", "")).await;
+        next.frame().await.filter(|frame| frame.kind != FrameKind::Error)
+    })
+    .await;
+    server.stop().await;
+}
