@@ -17,3 +17,4 @@ pub mod protocol;
 pub mod record;
 pub mod server;
 pub mod storage;
+pub mod tls;

@@ -14,6 +14,7 @@ mod with {
     use fanlog::access::Access;
     use fanlog::engine::{Engine, RecoveryReport};
     use fanlog::http::{CountConnections, EncryptionKey, HttpOptions, serve};
+    use fanlog::tls::TlsServer;
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
@@ -38,7 +39,7 @@ mod with {
 
     impl GatewayPlan {
         /// Takes the settings apart.
-        pub fn of(config: &Config, access: Arc<Access>) -> Result<Self> {
+        pub fn of(config: &Config, access: Arc<Access>, tls: Option<Arc<TlsServer>>) -> Result<Self> {
             let address = match config.text("http") {
                 "off" => None,
                 _ => Some(config.get("http")?),
@@ -50,6 +51,7 @@ mod with {
             };
             let options = HttpOptions {
                 access,
+                tls,
                 encryption_key,
                 connections_max: config.get("connections_max")?,
                 waiting_pops_max: config.get("waiting_max")?,
@@ -111,6 +113,7 @@ mod without {
     use anyhow::Result;
     use fanlog::access::Access;
     use fanlog::engine::{Engine, RecoveryReport};
+    use fanlog::tls::TlsServer;
     use tokio_util::sync::CancellationToken;
 
     use crate::cli::config::Config;
@@ -130,7 +133,7 @@ mod without {
 
     impl GatewayPlan {
         /// Takes the settings apart.
-        pub fn of(config: &Config, _access: Arc<Access>) -> Result<Self> {
+        pub fn of(config: &Config, _access: Arc<Access>, _tls: Option<Arc<TlsServer>>) -> Result<Self> {
             let address = match config.text("http") {
                 "off" => None,
                 _ => Some(config.get("http")?),

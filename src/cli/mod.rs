@@ -70,6 +70,15 @@ struct GlobalArguments {
     /// A file with that secret
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<String>,
+    /// The certificates that a server at fanlog+tls://... is trusted by; without it those of the system
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<String>,
+    /// The certificate of this client, for a server that asks for one
+    #[arg(long, global = true, value_name = "FILE")]
+    client_cert: Option<String>,
+    /// The key of that certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    client_key: Option<String>,
     /// The config file
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -154,6 +163,15 @@ impl Context {
             Some(token) => builder.token(token),
             None => builder,
         };
+        let builder = match self.config.optional("ca") {
+            Some(path) => builder.ca(path),
+            None => builder,
+        };
+        let builder = match (self.config.optional("client_cert"), self.config.optional("client_key")) {
+            (Some(certificate), Some(key)) => builder.identity(certificate, key),
+            (None, None) => builder,
+            _ => anyhow::bail!("client_cert and client_key belong together"),
+        };
         Ok(builder.connect().await?)
     }
 }
@@ -233,6 +251,9 @@ impl Arguments {
         add("server", &global.server);
         add("token", &global.token);
         add("token_file", &global.token_file);
+        add("ca", &global.ca);
+        add("client_cert", &global.client_cert);
+        add("client_key", &global.client_key);
         add("output", &output);
         if let Command::Serve(serve) = &self.command {
             flags.extend(serve.flags());

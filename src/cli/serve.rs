@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use fanlog::access::Access;
 use fanlog::engine::{Engine, EngineOptions, RecoveryReport};
 use fanlog::model::Now;
 use fanlog::server::{Server, ServerOptions};
+use fanlog::tls::{TlsFiles, TlsServer};
 use indicatif::ProgressBar;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,6 +43,15 @@ pub struct ServeArguments {
     /// A file that gets the ports, as JSON, when everything is ready
     #[arg(long, value_name = "FILE")]
     ports_file: Option<String>,
+    /// The server's certificate and those above it, PEM: both ports then speak TLS only; read again on SIGHUP
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Whose certificates clients must have, PEM; without it none is asked for
+    #[arg(long, value_name = "FILE")]
+    tls_client_ca: Option<String>,
     /// Listen beyond loopback without a token
     #[arg(long)]
     insecure_bind: bool,
@@ -56,6 +66,9 @@ impl ServeArguments {
             ("listen", self.listen.clone()),
             ("http", self.http.clone()),
             ("ports_file", self.ports_file.clone()),
+            ("tls_cert", self.tls_cert.clone()),
+            ("tls_key", self.tls_key.clone()),
+            ("tls_client_ca", self.tls_client_ca.clone()),
             ("insecure_bind", insecure_bind),
         ]
         .into_iter()
@@ -79,7 +92,8 @@ impl ServePlan {
     /// Takes the settings apart; refuses what does not make sense.
     pub fn of(config: &Config) -> Result<Self> {
         let access = Arc::new(access(config)?);
-        let gateway = GatewayPlan::of(config, access.clone())?;
+        let tls = tls(config)?.map(Arc::new);
+        let gateway = GatewayPlan::of(config, access.clone(), tls.clone())?;
         let engine = EngineOptions {
             default_start: config.start("default_start", Now::read().wall_us)?,
             pending_bytes_max: config.get("pending_bytes_max")?,
@@ -94,6 +108,7 @@ impl ServePlan {
         let server = ServerOptions {
             listen: config.get("listen")?,
             access,
+            tls,
             is_insecure_bind_allowed: config.get("insecure_bind")?,
             connections_max: config.get("connections_max")?,
             connections_per_address_max: config.get("connections_per_address_max")?,
@@ -130,6 +145,39 @@ fn access(config: &Config) -> Result<Access> {
         None => Access::default(),
     };
     Ok(access.and_tokens_of(config.text("data"))?)
+}
+
+/// The certificates, if there are any.
+fn tls(config: &Config) -> Result<Option<TlsServer>> {
+    let client_ca = config.optional("tls_client_ca").map(PathBuf::from);
+    match (config.optional("tls_cert"), config.optional("tls_key")) {
+        (Some(certificate), Some(key)) => {
+            Ok(Some(TlsServer::open(TlsFiles { certificate: certificate.into(), key: key.into(), client_ca })?))
+        }
+        (None, None) if client_ca.is_none() => Ok(None),
+        (None, None) => bail!("tls_client_ca needs tls_cert and tls_key"),
+        _ => bail!("tls_cert and tls_key belong together"),
+    }
+}
+
+/// On SIGHUP reads the tokens and the certificates again; what cannot be used changes nothing.
+async fn reload_on_hangup(mut hangup: Signal, server: ServerOptions, stopping: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            heard = hangup.recv() => if heard.is_none() { return },
+        }
+        let (access, tls) = (server.access.clone(), server.tls.clone());
+        let reload = move || -> Result<()> {
+            access.reload()?;
+            tls.map_or(Ok(()), |tls| Ok(tls.reload()?))
+        };
+        match tokio::task::spawn_blocking(reload).await {
+            Ok(Ok(())) => tracing::info!("tokens and certificates are read again"),
+            Ok(Err(error)) => tracing::error!("not reloaded, what was read before stays in use: {error:#}"),
+            Err(error) => tracing::error!(%error, "not reloaded"),
+        }
+    }
 }
 
 /// Serves until a signal says stop.
@@ -170,9 +218,12 @@ async fn serve(
     if let Some(path) = &plan.ports_file {
         write_ports(path, tcp, http).context(ServerFault(format!("cannot write {}", path.display())))?;
     }
+    let hangup = reload_on_hangup(signal(SignalKind::hangup())?, plan.server.clone(), stopping.clone());
+    let reloading = tokio::spawn(hangup);
     let following = tokio::spawn(plan.server.access.clone().follow(stopping.clone()));
     tokio::join!(server.serve(stopping.clone()), gateway.serve(stopping));
     following.await?;
+    reloading.await?;
     Ok(())
 }
 
@@ -260,7 +311,8 @@ fn say_hello(plan: &ServePlan, report: &RecoveryReport, tcp: SocketAddr, http: O
         text.push_str(&format!("recovery: {loss}{queue}{}\n", finding.text));
     }
     let data = std::fs::canonicalize(&plan.data).unwrap_or_else(|_| plan.data.clone());
-    let http = http.map_or_else(|| "off".to_owned(), |http| format!("http://{http}"));
+    let scheme = if plan.server.tls.is_some() { "https" } else { "http" };
+    let http = http.map_or_else(|| "off".to_owned(), |http| format!("{scheme}://{http}"));
     text.push_str(&format!(
         "fanlog {} is ready\n  data  {} ({} queues, {} partitions, {} messages)\n  tcp   {tcp}\n  http  {http}\n  next  {}\n",
         env!("CARGO_PKG_VERSION"),

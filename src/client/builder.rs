@@ -1,7 +1,10 @@
 //! How a client is made.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+use crate::tls::TlsClient;
 
 use super::link::{Dial, Link, LinkOptions};
 use super::{Client, Error, ErrorKind, Result};
@@ -15,11 +18,22 @@ pub struct ClientBuilder {
     address: String,
     options: LinkOptions,
     request_timeout: Duration,
+    ca: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
 }
+
+/// How an address says that TLS is spoken.
+const TLS_SCHEME: &str = "fanlog+tls://";
 
 impl ClientBuilder {
     pub(super) fn new(address: impl Into<String>) -> Self {
-        Self { address: address.into(), options: LinkOptions::default(), request_timeout: Duration::from_secs(30) }
+        Self {
+            address: address.into(),
+            options: LinkOptions::default(),
+            request_timeout: Duration::from_secs(30),
+            ca: None,
+            identity: None,
+        }
     }
 
     /// The secret that the server asks for.
@@ -53,12 +67,39 @@ impl ClientBuilder {
         self
     }
 
+    /// The file with the certificates, PEM, that the server's must come from, for an address that begins with `fanlog+tls://`.
+    /// Without it those of the system.
+    pub fn ca(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca = Some(path.into());
+        self
+    }
+
+    /// The files with the client's certificate and its key, PEM, for a server that asks for one.
+    pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
     /// Connects. Tries once; a connection that is lost later is made again for as long as the client lives.
     ///
     /// Fails with `BadAddress`, `Connect`, or what the server refuses the hello with.
     pub async fn connect(self) -> Result<Client> {
-        let dial = Dial::Tcp(parse_address(&self.address)?.into());
+        let dial = self.dial()?;
         self.connect_by(dial).await
+    }
+
+    fn dial(&self) -> Result<Dial> {
+        let bad = |reason: &str| Error::new(ErrorKind::BadAddress, format!("address {:?} {reason}", self.address));
+        let Some(rest) = self.address.strip_prefix(TLS_SCHEME) else {
+            if self.ca.is_some() || self.identity.is_some() {
+                return Err(bad("must begin with \"fanlog+tls://\", since certificates are given"));
+            }
+            return Ok(Dial::Tcp(parse_address(&self.address)?.into()));
+        };
+        let address = parse_address(&format!("fanlog://{rest}"))?;
+        let identity = self.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+        let tls = TlsClient::new(self.ca.as_deref(), identity).map_err(|error| bad(&format!("cannot be used: {error}")))?;
+        Ok(Dial::Tls(address.into(), tls))
     }
 
     pub(super) async fn connect_by(self, dial: Dial) -> Result<Client> {
@@ -72,7 +113,7 @@ pub fn parse_address(address: &str) -> Result<String> {
     let bad = |reason: &str| Error::new(ErrorKind::BadAddress, format!("address {address:?} {reason}"));
     let rest = match address.split_once("://") {
         Some(("fanlog", rest)) => rest.trim_end_matches('/'),
-        Some((scheme, _)) => return Err(bad(&format!("has the scheme {scheme:?}, only \"fanlog\" is known"))),
+        Some((scheme, _)) => return Err(bad(&format!("has the scheme {scheme:?}, which is not \"fanlog\""))),
         None => address,
     };
     let has_brackets = rest.starts_with('[');

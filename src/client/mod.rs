@@ -60,7 +60,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Prepares a client of the server at `fanlog://host:port`, `host:port` or `host`.
+    /// Prepares a client of the server at `fanlog://host:port`, `fanlog+tls://host:port`, `host:port` or `host`.
     pub fn builder(address: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(address)
     }

@@ -55,6 +55,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::access::Access;
 use crate::engine::{Engine, RecoveryReport};
 use crate::model::{self, QueueScope};
+use crate::tls::TlsServer;
 
 use budget::Budget;
 use encryption::Cipher;
@@ -77,6 +78,8 @@ pub type CountConnections = Arc<dyn Fn() -> usize + Send + Sync>;
 pub struct HttpOptions {
     /// Decides who clients are, by what they send as `Authorization: Bearer`; by default everybody may do everything.
     pub access: Arc<Access>,
+    /// Takes TLS connections, and no others; `None` takes plain ones.
+    pub tls: Option<Arc<TlsServer>>,
     /// The key for queues with `encryptionEnabled`; without one such queues take and give nothing over HTTP.
     pub encryption_key: Option<EncryptionKey>,
     /// The largest request body, in bytes.
@@ -117,6 +120,7 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             access: Arc::default(),
+            tls: None,
             encryption_key: None,
             body_bytes_max: 64 << 20,
             body_bytes_total_max: 512 << 20,

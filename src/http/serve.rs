@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::engine::Engine;
+use crate::tls::Refused;
 
 use super::auth::{Doors, Entrance};
 use super::{Gateway, HttpOptions, series, until_draining};
@@ -24,6 +26,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection whose requests were from nobody known is ended after so long.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The answer to plain HTTP where TLS is spoken.
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: 39\r\n\r\n\
+    this port speaks TLS: connect to https\n";
 
 /// Time for the answer that such a connection waits for.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -92,6 +101,29 @@ async fn session(stream: TcpStream, entrance: Entrance, gateway: Arc<Gateway>, d
     if let Err(error) = options {
         tracing::debug!("socket options are not set: {error}");
     }
+    let Some(tls) = gateway.options.tls.clone() else { return talk(stream, entrance, &gateway, draining).await };
+    match tls.accept(stream, HANDSHAKE_TIMEOUT).await {
+        Ok(stream) => talk(stream, entrance, &gateway, draining).await,
+        Err(Refused::Plain(mut stream)) => {
+            let told = async {
+                stream.write_all(NOT_TLS).await?;
+                stream.shutdown().await?;
+                // Bytes that nobody read would make the operating system take the answer back.
+                copy(&mut stream, &mut sink()).await
+            };
+            let _ = timeout(LAST_ANSWER, told).await;
+        }
+        Err(error) => tracing::debug!("a connection ended: {error}"),
+    }
+}
+
+/// Answers requests until the connection ends.
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    entrance: Entrance,
+    gateway: &Gateway,
+    draining: watch::Receiver<bool>,
+) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let is_known = entrance.is_known();

@@ -124,7 +124,11 @@ impl Server {
             Ok(permit) => permit,
             Err(error) => {
                 tracing::debug!(%peer, %error, "a connection is turned away");
-                return accept::turn_away(&stream, error);
+                // Who speaks TLS would not understand it.
+                if self.shared.options.tls.is_none() {
+                    accept::turn_away(&stream, error);
+                }
+                return;
             }
         };
         if let Err(error) = accept::prepare(&stream) {

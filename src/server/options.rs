@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::access::Access;
 use crate::net::ReadPace;
 use crate::protocol::FRAME_BYTES_MAX;
+use crate::tls::TlsServer;
 
 /// How a server behaves. Every bound on memory stands here.
 #[derive(Debug, Clone)]
@@ -15,6 +16,8 @@ pub struct ServerOptions {
     pub listen: SocketAddr,
     /// Decides who clients are; by default everybody may do everything.
     pub access: Arc<Access>,
+    /// Takes TLS connections, and no others; `None` takes plain ones.
+    pub tls: Option<Arc<TlsServer>>,
     /// Listens beyond loopback even if no client must prove who it is.
     pub is_insecure_bind_allowed: bool,
     /// Connections at most.
@@ -39,7 +42,7 @@ pub struct ServerOptions {
     pub waiting_max: usize,
     /// The same for each connection.
     pub connection_waiting_max: usize,
-    /// Time for the hello to come and be answered.
+    /// Time for the hello to come and be answered; before it, the same again for the handshake of TLS.
     pub handshake_timeout: Duration,
     /// How fast a frame must follow its first byte.
     pub read_pace: ReadPace,
@@ -56,6 +59,7 @@ impl Default for ServerOptions {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6633)),
             access: Arc::default(),
+            tls: None,
             is_insecure_bind_allowed: false,
             connections_max: 4096,
             connections_per_address_max: 1024,

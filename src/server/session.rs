@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest, split};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,6 +20,7 @@ use crate::access::Grant;
 use crate::model::{Error, ErrorCode};
 use crate::net::{FrameReader, FrameWriter, NetError};
 use crate::protocol::{Chunks, ErrorReply, Frame, FrameKind, HelloReply, Limits, Request, Response, encode_error};
+use crate::tls::Refused;
 
 use super::Shared;
 use super::accept::Permit;
@@ -36,12 +37,40 @@ const LINGER: Duration = Duration::from_millis(250);
 
 /// Serves a connection to its end.
 pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream, mut permit: Permit) {
-    let farewell = serve_stream(&shared, &mut stream, &mut permit).await;
+    let Some(tls) = shared.options.tls.clone() else {
+        let (read_half, write_half) = stream.split();
+        let farewell = serve_stream(&shared, read_half, write_half, &mut permit).await;
+        let is_reset_now = linger(&mut stream).await;
+        return farewell.settle(is_reset_now, &stream).await;
+    };
+    let accepted = tokio::select! {
+        () = shared.stopping.cancelled() => return,
+        accepted = tls.accept(stream, shared.options.handshake_timeout) => accepted,
+    };
+    let mut stream = match accepted {
+        Ok(stream) => stream,
+        Err(refused) => return refuse_handshake(refused, &permit).await,
+    };
+    let (read_half, write_half) = split(&mut stream);
+    let farewell = serve_stream(&shared, read_half, write_half, &mut permit).await;
     let is_reset_now = linger(&mut stream).await;
-    if farewell.unread.is_empty() || farewell.is_reset || is_reset_now || is_reset(&stream).await {
-        return;
+    farewell.settle(is_reset_now, stream.get_ref().0).await;
+}
+
+/// Tells who speaks our protocol, but plain, that TLS is spoken here.
+async fn refuse_handshake(refused: Refused, permit: &Permit) {
+    tracing::debug!(address = %permit.address(), error = %refused, "a connection is refused");
+    if let Refused::Plain(mut stream) = refused {
+        let text = "this port speaks TLS: connect to fanlog+tls://";
+        let frame = error_frame(0, 0, Error::new(ErrorCode::BadRequest, text)).into_bytes();
+        let told = async {
+            stream.write_all(&frame).await?;
+            stream.shutdown().await
+        };
+        if matches!(timeout(LINGER, told).await, Ok(Ok(()))) {
+            linger(&mut stream).await;
+        }
     }
-    farewell.unread.into_iter().for_each(UnheardLease::keep);
 }
 
 /// What is left when a session is over.
@@ -53,14 +82,28 @@ struct Farewell {
     is_reset: bool,
 }
 
+impl Farewell {
+    /// Leases stay with a client that has read all it was sent, as far as its system says.
+    async fn settle(self, is_reset_now: bool, stream: &TcpStream) {
+        if self.unread.is_empty() || self.is_reset || is_reset_now || is_reset(stream).await {
+            return;
+        }
+        self.unread.into_iter().for_each(UnheardLease::keep);
+    }
+}
+
 /// Whether the client went away without reading all that it was sent: its system answers with a reset then, and with a plain
 /// close otherwise. The reset may come a little after the close.
 async fn is_reset(stream: &TcpStream) -> bool {
     timeout(LINGER, stream.ready(Interest::ERROR)).await.is_ok() || matches!(stream.take_error(), Ok(Some(_)) | Err(_))
 }
 
-async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream, permit: &mut Permit) -> Farewell {
-    let (read_half, write_half) = stream.split();
+async fn serve_stream(
+    shared: &Arc<Shared>,
+    read_half: impl AsyncRead + Unpin,
+    write_half: impl AsyncWrite + Unpin,
+    permit: &mut Permit,
+) -> Farewell {
     let mut reader = FrameReader::new(read_half, shared.options.read_pace);
     let mut writer = FrameWriter::new(write_half, shared.options.write_stall);
     let shaken = tokio::select! {
@@ -87,7 +130,7 @@ async fn serve_stream(shared: &Arc<Shared>, stream: &mut TcpStream, permit: &mut
 
 /// Reads until the client closes too, for a moment: bytes that nobody read would make the operating system take back what was
 /// sent last. Returns whether the client's system sent a reset.
-async fn linger(stream: &mut TcpStream) -> bool {
+async fn linger(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     let read_rest = async {
         let mut rest = [0; 4096];
         loop {

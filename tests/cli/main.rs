@@ -1,5 +1,8 @@
 //! The program as its users run it: a server in a process of its own, commands, signals, exit codes.
 
+#[allow(dead_code)]
+#[path = "../support/certificates.rs"]
+mod certificates;
 mod operations;
 
 use std::io::Write;
@@ -33,6 +36,10 @@ impl Server {
     }
 
     fn start_in(directory: tempfile::TempDir) -> Self {
+        Self::start_with(directory, &[])
+    }
+
+    fn start_with(directory: tempfile::TempDir, arguments: &[&str]) -> Self {
         let ports = directory.path().join("ports.json");
         let mut child = fanlog()
             .arg("serve")
@@ -40,6 +47,7 @@ impl Server {
             .arg(directory.path().join("data"))
             .arg("--ports-file")
             .arg(&ports)
+            .args(arguments)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -512,4 +520,33 @@ fn tokens_in_the_data_directory_are_enough_to_listen_beyond_loopback() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn commands_speak_tls_and_a_hangup_reads_certificates_again() {
+    use certificates::Authority;
+    let (old, new, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let (certificate, key) = old.server(&["localhost"], directory.path());
+    let tls = [certificate.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned()];
+    let server = Server::start_with(tempfile::tempdir().unwrap(), &["--tls-cert", &tls[0], "--tls-key", &tls[1]]);
+    let address = server.tcp.replace("127.0.0.1", "fanlog+tls://localhost");
+    let run = |authority: &Authority| {
+        fanlog().args(["--server", &address, "--ca"]).arg(authority.ca()).args(["push", "q", "x"]).output().unwrap()
+    };
+    json(&run(&old));
+    let untrusted = run(&new);
+    assert_eq!(code(&untrusted), 2, "{}", stderr(&untrusted));
+    assert!(stderr(&untrusted).contains("certificate"), "{}", stderr(&untrusted));
+    let plain = server.run(&["queue", "list"]);
+    assert!(stderr(&plain).contains("this port speaks TLS"), "{}", stderr(&plain));
+    new.server(&["localhost"], directory.path());
+    server.signal(rustix::process::Signal::HUP);
+    let start = Instant::now();
+    while code(&run(&new)) != 0 {
+        assert!(start.elapsed() < PATIENCE, "the server does not read its certificates again");
+    }
+    for half in [&["--tls-cert", &tls[0]][..], &["--tls-client-ca", &tls[0]]] {
+        let refused = fanlog().args(["serve", "--listen", "127.0.0.1:0", "--http", "off"]).args(half).output().unwrap();
+        assert_eq!(code(&refused), 1, "{}", stderr(&refused));
+    }
 }

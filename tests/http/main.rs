@@ -16,4 +16,5 @@ mod ops;
 mod pops;
 mod pushes;
 mod server;
+mod tls;
 mod transactions;

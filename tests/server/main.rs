@@ -9,3 +9,4 @@ mod harness;
 mod hostile;
 mod messages;
 mod subscriptions;
+mod tls;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::tls::TlsClient;
+
 /// The receiving half of any connection.
 pub type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
 /// The sending half of any connection.
@@ -16,6 +18,8 @@ pub type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
 pub enum Dial {
     /// To this `host:port`.
     Tcp(Arc<str>),
+    /// To this `host:port`, with TLS.
+    Tls(Arc<str>, TlsClient),
     /// To a peer inside the test.
     #[cfg(test)]
     Memory(tokio::sync::mpsc::UnboundedSender<tokio::io::DuplexStream>),
@@ -25,7 +29,7 @@ impl Dial {
     /// Where the connections go, for errors.
     pub fn target(&self) -> &str {
         match self {
-            Self::Tcp(address) => address,
+            Self::Tcp(address) | Self::Tls(address, _) => address,
             #[cfg(test)]
             Self::Memory(_) => "memory",
         }
@@ -35,9 +39,13 @@ impl Dial {
     pub async fn connect(&self) -> io::Result<(ReadHalf, WriteHalf)> {
         match self {
             Self::Tcp(address) => {
-                let stream = TcpStream::connect(&**address).await?;
-                stream.set_nodelay(true)?;
-                let (read, write) = stream.into_split();
+                let (read, write) = connect(address).await?.into_split();
+                Ok((Box::new(read), Box::new(write)))
+            }
+            Self::Tls(address, tls) => {
+                let host = address.rsplit_once(':').map_or(&**address, |(host, _)| host);
+                let stream = tls.connect(host, connect(address).await?).await?;
+                let (read, write) = tokio::io::split(stream);
                 Ok((Box::new(read), Box::new(write)))
             }
             #[cfg(test)]
@@ -49,4 +57,10 @@ impl Dial {
             }
         }
     }
+}
+
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
