@@ -1,4 +1,4 @@
-//! Who may do what: tokens, roles, rules by the beginning of queue names.
+//! Who may do what: tokens of our own and JSON web tokens, roles, rules by the beginning of queue names.
 //!
 //! Both doors, the binary protocol and HTTP, show the secret of a client to one [`Access`] and get a [`Grant`] or a refusal. What an
 //! operation needs stands in one table; which queues a principal may use is enforced by the engine itself, which is handed out
@@ -7,12 +7,15 @@
 //! Invariant: what cannot be read or understood opens nothing.
 
 mod attempts;
+mod crypto;
+mod jwt;
 mod principal;
 mod rights;
 mod role;
 mod store;
 mod token;
 
+pub use jwt::{BadJwtKey, JwtAlgorithm, JwtRules, UnknownAlgorithm};
 pub use principal::{Grant, Principal};
 pub use rights::{needed, right_of};
 pub use role::{Right, Role, UnknownRole};
@@ -31,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Error, ErrorCode, Now, Result};
 
 use attempts::Attempts;
+use jwt::{Jwt, is_jwt};
 use store::Stamp;
 use token::SecretHash;
 
@@ -41,6 +45,7 @@ const LOOK_AT_FILE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Access {
     admin_secret: Option<SecretHash>,
+    jwt: Option<Jwt>,
     directory: Option<PathBuf>,
     tokens: Mutex<Tokens>,
     attempts: Attempts,
@@ -71,6 +76,7 @@ impl Default for Access {
     fn default() -> Self {
         Self {
             admin_secret: None,
+            jwt: None,
             directory: None,
             tokens: Mutex::default(),
             attempts: Attempts::default(),
@@ -92,6 +98,16 @@ impl Access {
         self
     }
 
+    /// Knows JSON web tokens too. `key` is the content of the key file: the secret (with HS256) or a public key in PEM.
+    ///
+    /// # Errors
+    ///
+    /// If the key is none of the algorithm, or too weak.
+    pub fn and_jwt(mut self, rules: JwtRules, key: &[u8]) -> std::result::Result<Self, BadJwtKey> {
+        self.jwt = Some(Jwt::new(rules, key)?);
+        Ok(self)
+    }
+
     /// Knows the tokens of this data directory too, and follows their file with [`follow`](Self::follow).
     ///
     /// # Errors
@@ -105,7 +121,7 @@ impl Access {
 
     /// Whether a client must prove who it is.
     pub fn is_required(&self) -> bool {
-        self.admin_secret.is_some() || self.tokens().is_asked_for
+        self.admin_secret.is_some() || self.jwt.is_some() || self.tokens().is_asked_for
     }
 
     /// Who the client is that comes from `address` with this secret; an empty one is none.
@@ -122,12 +138,16 @@ impl Access {
         }
         let now = Instant::now();
         let wait = self.attempts.wait_of(address, now);
-        let outcome = match parse_token(secret) {
-            Some((id, secret)) => self.stored(&id, secret),
-            // Only this secret can be weak enough to be guessed. It is not looked at while the address has failed too often; the
-            // others are, so that nobody can keep their holders out.
-            None if wait.is_none() => self.admin(secret),
-            None => Err(wrong()),
+        let outcome = match (parse_token(secret), &self.jwt) {
+            (Some((id, secret)), _) => self.stored(&id, secret),
+            (None, Some(jwt)) if is_jwt(secret) => signed(jwt, secret),
+            _ => Err(wrong()),
+        };
+        // Only this secret can be weak enough to be guessed. It is not looked at while the address has failed too often; the others
+        // are, so that nobody can keep their holders out.
+        let outcome = match outcome {
+            Err(error) if wait.is_none() => self.admin(secret).ok_or(error),
+            outcome => outcome,
         };
         outcome.map_err(|error| {
             if self.attempts.failed(address, now) {
@@ -143,11 +163,9 @@ impl Access {
         })
     }
 
-    fn admin(&self, secret: &str) -> Result<Grant> {
-        match &self.admin_secret {
-            Some(hash) if hash.is_of(secret) => Ok(Grant::new(self.admin.clone(), CancellationToken::new(), None)),
-            _ => Err(wrong()),
-        }
+    fn admin(&self, secret: &str) -> Option<Grant> {
+        let is_admin = self.admin_secret.as_ref().is_some_and(|hash| hash.is_of(secret));
+        is_admin.then(|| Grant::new(self.admin.clone(), CancellationToken::new(), None))
     }
 
     fn stored(&self, id: &TokenId, secret: &str) -> Result<Grant> {
@@ -236,6 +254,11 @@ impl Tokens {
             gone.revoked.cancel();
         }
     }
+}
+
+fn signed(jwt: &Jwt, secret: &str) -> Result<Grant> {
+    let (principal, expires_at_us) = jwt.check(secret).map_err(|reason| Error::new(ErrorCode::Unauthorized, reason))?;
+    Ok(Grant::new(Arc::new(principal), CancellationToken::new(), Some(expires_at_us)))
 }
 
 fn is_same(left: &StoredToken, right: &StoredToken) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use fanlog::access::Access;
+use fanlog::access::{Access, JwtRules};
 use fanlog::engine::{Engine, EngineOptions, RecoveryReport};
 use fanlog::model::Now;
 use fanlog::server::{Server, ServerOptions};
@@ -52,6 +52,18 @@ pub struct ServeArguments {
     /// Whose certificates clients must have, PEM; without it none is asked for
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<String>,
+    /// How JSON web tokens are signed: HS256, RS256 or EdDSA; without it they are not taken
+    #[arg(long, value_name = "ALGORITHM")]
+    jwt_algorithm: Option<String>,
+    /// Their secret (HS256) or public key (PEM)
+    #[arg(long, value_name = "FILE")]
+    jwt_key_file: Option<String>,
+    /// What their iss must be
+    #[arg(long, value_name = "TEXT")]
+    jwt_issuer: Option<String>,
+    /// What their aud must be or contain
+    #[arg(long, value_name = "TEXT")]
+    jwt_audience: Option<String>,
     /// Listen beyond loopback without a token
     #[arg(long)]
     insecure_bind: bool,
@@ -69,6 +81,10 @@ impl ServeArguments {
             ("tls_cert", self.tls_cert.clone()),
             ("tls_key", self.tls_key.clone()),
             ("tls_client_ca", self.tls_client_ca.clone()),
+            ("jwt_algorithm", self.jwt_algorithm.clone()),
+            ("jwt_key_file", self.jwt_key_file.clone()),
+            ("jwt_issuer", self.jwt_issuer.clone()),
+            ("jwt_audience", self.jwt_audience.clone()),
             ("insecure_bind", insecure_bind),
         ]
         .into_iter()
@@ -143,6 +159,21 @@ fn access(config: &Config) -> Result<Access> {
     let access = match config.token()? {
         Some(secret) => Access::with_secret(&secret),
         None => Access::default(),
+    };
+    let access = match (config.optional("jwt_algorithm"), config.optional("jwt_key_file")) {
+        (Some(_), Some(path)) => {
+            let rules = JwtRules {
+                algorithm: config.get("jwt_algorithm")?,
+                issuer: config.optional("jwt_issuer").map(str::to_owned),
+                audience: config.optional("jwt_audience").map(str::to_owned),
+                role_claim: config.text("jwt_role_claim").to_owned(),
+                prefixes_claim: config.text("jwt_prefixes_claim").to_owned(),
+            };
+            let key = std::fs::read(path).with_context(|| format!("cannot read JWT key file {path:?}"))?;
+            access.and_jwt(rules, &key).with_context(|| format!("JWT key file {path:?}"))?
+        }
+        (None, None) => access,
+        _ => bail!("jwt_algorithm and jwt_key_file belong together"),
     };
     Ok(access.and_tokens_of(config.text("data"))?)
 }

@@ -545,7 +545,7 @@ fn commands_speak_tls_and_a_hangup_reads_certificates_again() {
     while code(&run(&new)) != 0 {
         assert!(start.elapsed() < PATIENCE, "the server does not read its certificates again");
     }
-    for half in [&["--tls-cert", &tls[0]][..], &["--tls-client-ca", &tls[0]]] {
+    for half in [&["--tls-cert", &tls[0]][..], &["--tls-client-ca", &tls[0]], &["--jwt-algorithm", "HS256"]] {
         let refused = fanlog().args(["serve", "--listen", "127.0.0.1:0", "--http", "off"]).args(half).output().unwrap();
         assert_eq!(code(&refused), 1, "{}", stderr(&refused));
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fanlog::access::{Access, NewToken, Role, TokenId, create_token, revoke_token};
+use fanlog::access::{Access, JwtAlgorithm, JwtRules, NewToken, Role, TokenId, create_token, revoke_token};
 use fanlog::http::HttpOptions;
+use fanlog::model::Now;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client};
@@ -236,4 +237,43 @@ fn a_producer_is_never_taken_from_the_body() {
     let messages = client.get("/api/v1/pop/queue/q?batch=10").expect(200);
     assert_eq!(messages["messages"].as_array().unwrap().len(), 2);
     assert!(messages["messages"].as_array().unwrap().iter().all(|message| message["producerSub"].is_null()), "{messages}");
+}
+
+/// A JSON web token signed with a secret.
+fn hs256(secret: &[u8], claims: &Value) -> String {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+    let message = format!("{}.{}", encode(b"{\"alg\":\"HS256\"}"), encode(claims.to_string().as_bytes()));
+    let signature = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret), message.as_bytes());
+    format!("{message}.{}", encode(signature.as_ref()))
+}
+
+#[test]
+fn the_subject_of_a_json_web_token_is_the_producer() {
+    const SECRET: &[u8] = b"a secret that nobody guesses soon";
+    let access = Access::default().and_jwt(JwtRules::of(JwtAlgorithm::Hs256), SECRET).unwrap();
+    let server = Server::start_with(HttpOptions { access: Arc::new(access), ..HttpOptions::default() });
+    let mut client = server.client();
+    let exp = Now::read().wall_us / 1_000_000 + 600;
+    let shop = hs256(SECRET, &json!({ "sub": "shop", "role": "read-write", "exp": exp }));
+    let nameless = hs256(SECRET, &json!({ "roles": ["read-write"], "exp": exp }));
+    let item = |payload: u32| json!({ "queue": "q", "payload": payload, "producerSub": "forged" });
+    for (token, payload) in [(&shop, 1), (&nameless, 2)] {
+        send(&mut client, token, "POST", "/api/v1/push", &json!({ "items": [item(payload)] })).expect(201);
+    }
+    let transaction = json!({ "operations": [{ "type": "push", "items": [item(3)] }] });
+    assert_eq!(send(&mut client, &shop, "POST", "/api/v1/transaction", &transaction).expect(200)["success"], true);
+    let popped = send(&mut client, &shop, "GET", "/api/v1/pop/queue/q?batch=10", &Value::Null).expect(200);
+    let producers: Vec<_> = popped["messages"].as_array().unwrap().iter().map(|message| &message["producerSub"]).collect();
+    assert_eq!(producers, [&json!("shop"), &Value::Null, &json!("shop")]);
+    // Nor by the attribute that carries it.
+    let attribute = json!({ "items": [{ "queue": "q", "payload": 1, "attributes": { "fanlog.producer": "forged" } }] });
+    assert_eq!(send(&mut client, &shop, "POST", "/api/v1/push", &attribute).status, 400);
+    for (token, text) in [
+        (hs256(SECRET, &json!({ "role": "admin", "exp": exp - 1200 })), "JWT is refused: ExpiredSignature"),
+        (hs256(b"guess", &json!({ "role": "admin", "exp": exp })), "JWT is refused: InvalidSignature"),
+        (hs256(SECRET, &json!({ "sub": "shop", "exp": exp })), "JWT is refused: its claim \"role\" names no role"),
+    ] {
+        assert_eq!(send(&mut client, &token, "GET", "/api/v1/status", &Value::Null).expect(401)["error"], text);
+    }
 }

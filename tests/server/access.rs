@@ -8,15 +8,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlog::access::{Access, NewToken, Role, TOKEN_FILE, TokenId, create_token, revoke_token};
+use fanlog::access::{Access, JwtAlgorithm, JwtRules, NewToken, Role, TOKEN_FILE, TokenId, create_token, revoke_token};
 use fanlog::model::{
-    AckItem, AckRequest, AckTarget, AckVerb, DeadLetterQuery, ErrorCode, Now, PopRequest, PopSource, SettingsPatch,
-    TransactionRequest,
+    AckItem, AckRequest, AckTarget, AckVerb, Compression, DeadLetterQuery, ErrorCode, Now, PopRequest, PopSource, PushItem,
+    PushRequest, SettingsPatch, TransactionRequest,
 };
 use fanlog::protocol::{
     ErrorReply, FrameKind, GroupDelete, GroupList, Hello, Operation, Ping, Pop, QueueDelete, QueueGet, QueueList, Release,
     Request, Stats, Subscribe, Wire,
 };
+use fanlog::record::{BatchBuilder, Message};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Raw, Running, eventually, push_of, within};
@@ -294,5 +296,64 @@ async fn connections_without_a_hello_leave_room_for_those_with_one() {
         next.frame().await.filter(|frame| frame.kind != FrameKind::Error)
     })
     .await;
+    server.stop().await;
+}
+
+/// Who produced a message is what a door has found out, and not what a client writes, packed or plain.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_does_not_write_who_produced_a_message() {
+    let server = Running::start().await;
+    let mut raw = server.raw().await;
+    let message = |key: &str, value: &str| {
+        let mut message = Message::new("x");
+        message.attributes.insert(key, value).unwrap();
+        message
+    };
+    let packed = |message: &Message| {
+        let mut builder = BatchBuilder::with_capacity(1, 1);
+        builder.push(message);
+        PushItem::Packed(builder.finish(Compression::default()))
+    };
+    let push = |items| PushRequest { items, ..push_of("q", "p", ["x"]) };
+    let forged = message("fanlog.producer", "forged");
+    for items in [PushItem::Messages(vec![forged.clone()]), packed(&forged)] {
+        let error = raw.call(&push(items.clone())).await.unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::BadAttribute), "{}", error.text);
+        let transaction = TransactionRequest { pushes: vec![push(items)], ..TransactionRequest::default() };
+        assert_eq!(raw.call(&transaction).await.unwrap_err().code(), Some(ErrorCode::BadAttribute));
+    }
+    let innocent = message("about", "fanlog.producer");
+    for items in [PushItem::Messages(vec![innocent.clone()]), packed(&innocent)] {
+        raw.call(&push(items)).await.unwrap();
+    }
+    assert_eq!(raw.call(&Stats {}).await.unwrap().total.messages_pushed, 2);
+    server.stop().await;
+}
+
+/// A JSON web token signed with a secret.
+fn hs256(secret: &[u8], claims: &serde_json::Value) -> String {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+    let message = format!("{}.{}", encode(b"{\"alg\":\"HS256\"}"), encode(claims.to_string().as_bytes()));
+    let signature = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret), message.as_bytes());
+    format!("{message}.{}", encode(signature.as_ref()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_json_web_token_is_a_token_too() {
+    const SECRET: &[u8] = b"a secret that nobody guesses soon";
+    let access = Access::default().and_jwt(JwtRules::of(JwtAlgorithm::Hs256), SECRET).unwrap();
+    assert!(access.is_required());
+    let server = Running::start_with(move |options| options.access = Arc::new(access)).await;
+    let exp = Now::read().wall_us / 1_000_000 + 600;
+    let claims = json!({ "sub": "shop", "role": "read-only", "queue_prefixes": ["ours."], "exp": exp });
+    two_queues(&server).await;
+    let mut raw = enter(&server, &hs256(SECRET, &claims)).await;
+    assert_eq!(raw.call(&QueueList { after: None, limit: 10 }).await.unwrap().queues.len(), 1);
+    let error = raw.call(&push_of("ours.a", "p", ["x"])).await.unwrap_err();
+    assert_eq!(error.text, "role read-only does not allow Push, it needs admin or read-write or write-only");
+    let past = json!({ "role": "admin", "exp": exp - 1200 });
+    assert_eq!(refusal(&server, &hs256(SECRET, &past)).await.text, "JWT is refused: ExpiredSignature");
+    assert_eq!(refusal(&server, &hs256(b"another", &claims)).await.code(), Some(ErrorCode::Unauthorized));
     server.stop().await;
 }

@@ -171,7 +171,7 @@ pub(super) fn document() -> Value {
             } },
             "securitySchemes": { "token": {
                 "type": "http", "scheme": "bearer",
-                "description": "A token of fanlog token create, or the secret of the server",
+                "description": "A token of fanlog token create, a JSON web token, or the secret of the server",
             } },
         },
     })
