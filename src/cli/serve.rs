@@ -414,8 +414,9 @@ mod tests {
     fn the_default_settings_are_the_defaults_of_the_library() {
         let plan = plan(&[]).unwrap();
         assert_eq!(format!("{:?}", plan.engine), format!("{:?}", EngineOptions::default()));
-        let server = ServerOptions { access: Arc::default(), ..plan.server };
-        assert_eq!(format!("{server:?}"), format!("{:?}", ServerOptions::default()));
+        let access = Arc::default();
+        let server = ServerOptions { access: Arc::clone(&access), ..plan.server };
+        assert_eq!(format!("{server:?}"), format!("{:?}", ServerOptions { access, ..ServerOptions::default() }));
     }
 
     #[test]

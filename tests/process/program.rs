@@ -57,6 +57,7 @@ impl Launch {
         self
     }
 
+    #[cfg(feature = "http")]
     pub fn http(mut self) -> Self {
         self.http = true;
         self
@@ -175,6 +176,7 @@ pub struct Program {
     child: Owned,
     pub address: String,
     /// The gateway's address.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "there is no gateway"))]
     pub http: Option<String>,
     pub launch: Launch,
 }
