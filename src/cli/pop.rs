@@ -140,7 +140,7 @@ impl Taken {
     fn add(&mut self, claim: &Claim, lease_id: &str) -> Result<()> {
         if let Some(lost) = claim.lost {
             eprintln!(
-                "offsets {} to {} of partition {:?} were removed before this group read them",
+                "offsets {} to {} of partition {:?} are gone, removed or damaged, before this group read them",
                 lost.first, lost.last, claim.partition
             );
         }

@@ -62,14 +62,14 @@ pub fn run(command: TokenCommand, mut context: Context) -> Result<()> {
     match command {
         TokenCommand::Create(arguments) => create(arguments, context),
         TokenCommand::List { place } => {
-            let tokens = access::read_tokens(&place.directory(&context))?.unwrap_or_default();
+            let tokens = access::read_tokens(&place.existing(&context)?)?.unwrap_or_default();
             let now_us = Now::read().wall_us;
             let rows: Vec<Value> = tokens.iter().map(|token| show(token, now_us)).collect();
             context.output.list(&["id", "name", "role", "queue_prefixes", "created_at", "expires_at", "is_expired"], &rows)
         }
         TokenCommand::Revoke { id, place } => {
             let id = TokenId::try_from(id)?;
-            if !access::revoke_token(&place.directory(&context), &id)? {
+            if !access::revoke_token(&place.existing(&context)?, &id)? {
                 bail!("there is no token {id}");
             }
             context.output.object(&json!({ "id": id.to_string(), "revoked": true }))
@@ -87,13 +87,21 @@ fn create(arguments: CreateArguments, mut context: Context) -> Result<()> {
     let mut shown = show(&token, now_us);
     shown["token"] = text.into();
     context.output.object(&shown)?;
-    eprintln!("keep the token now: it is not shown again");
+    eprintln!("keep the token now, it is not shown again; it holds for the server on {}", directory.display());
     Ok(())
 }
 
 impl Place {
     fn directory(&self, context: &Context) -> PathBuf {
         self.data.clone().unwrap_or_else(|| context.config.text("data").into())
+    }
+
+    fn existing(&self, context: &Context) -> Result<PathBuf> {
+        let directory = self.directory(context);
+        if !directory.is_dir() {
+            bail!("there is no directory {}", directory.display());
+        }
+        Ok(directory)
     }
 }
 
