@@ -92,7 +92,8 @@ impl Engine {
     ///
     /// As [`Engine::open_path`].
     pub fn open(dir: Arc<dyn Dir>, options: EngineOptions, now: Now) -> Result<(Self, RecoveryReport)> {
-        let lock = DirectoryLock::acquire(dir.as_ref(), &format!("since {} ms of the epoch", now.wall_us / 1000))?;
+        let since = jiff::Timestamp::from_millisecond((now.wall_us / 1000) as i64).unwrap_or_default();
+        let lock = DirectoryLock::acquire(dir.as_ref(), &format!("since {since}"))?;
         let mut report = RecoveryReport::default();
         let before = match StartRecord::read(dir.as_ref()) {
             Ok(before) => before,

@@ -93,7 +93,7 @@ pub enum BindError {
         address: SocketAddr,
     },
     /// The operating system refuses the address.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}")]
     Listen {
         /// The address.
         address: SocketAddr,
