@@ -62,7 +62,7 @@ pub struct Chain {
 }
 
 /// The record at a position, if a whole and right one lies there; else why not. What a map shows in place of a page that cannot be
-/// read is no answer: the file is asked then, and if it refuses, [`Segment::take_fault`] says so.
+/// read is no answer: the file is asked then, and if it refuses, `Segment::take_fault` says so.
 pub fn record_at(segment: &Segment, chain: &Chain, position: u64, limit: u64) -> Result<Result<Record, String>, LogError> {
     let mapped = look_at(segment, chain, position, limit, |start, end| segment.slice(start, end))?;
     if mapped.is_ok() || !segment.take_fault() {
@@ -170,7 +170,7 @@ pub struct Torn {
 }
 
 /// Scans a segment whose end is known; everything before it that is no record is damage, also what cannot be read:
-/// [`Segment::take_fault`] tells.
+/// `Segment::take_fault` tells.
 pub fn sealed(segment: &Segment, incarnation: u64, end: u32, mut visit: impl FnMut(Found)) -> Result<(), LogError> {
     let mut chain = Chain { incarnation, previous_crc: None, epoch: 0 };
     let mut position = u64::from(SEGMENT_HEADER_BYTES);

@@ -219,7 +219,7 @@ impl Segment {
         self.has_faulted.swap(false, Ordering::Relaxed) || is_faulted
     }
 
-    /// An error if [`Segment::take_fault`]: what cannot be read is neither damage nor an end, since it may be there another time.
+    /// An error if `Segment::take_fault`: what cannot be read is neither damage nor an end, since it may be there another time.
     pub(super) fn check_fault(&self) -> Result<(), LogError> {
         if !self.take_fault() {
             return Ok(());
@@ -228,7 +228,7 @@ impl Segment {
         Err(DiskError::from_errno("read", path, Errno::IO).into())
     }
 
-    /// Makes the next [`Segment::take_fault`] say yes.
+    /// Makes the next `Segment::take_fault` say yes.
     pub(super) fn note_fault(&self) {
         self.has_faulted.store(true, Ordering::Relaxed);
     }
