@@ -10,7 +10,7 @@ use fanlog::model::{AckVerb, ErrorCode, Now};
 use fanlog::storage::disk::sim::{Fault, Operation, SimDisk, Times};
 use rustix::io::Errno;
 
-use crate::power::{Base, item, pop, prefix, push, recover};
+use crate::power::{Base, item, pop, prefix, push, recover, recover_and_go_on};
 use crate::proof::drive::{AckStyle, Candidates, Change, Driver, Op, QUEUES, Step, Target};
 use crate::proof::model::{Item, Model};
 use crate::proof::view;
@@ -260,11 +260,9 @@ fn strike(base: &Base, call: u64, errno: Errno, extent: Extent, tally: &mut Tall
         }
     };
     for (name, left) in left {
-        let (mut driver, _) = recover(left, &candidates, now, None).map_err(|text| format!("{name}: {text}"))?;
+        let look = if name == "all unsynced lost" { recover_and_go_on } else { recover };
+        look(left, &candidates, now, None).map_err(|text| format!("{name}: {text}"))?;
         tally.recoveries += 1;
-        if name == "all unsynced lost" {
-            driver.epilogue().map_err(|text| format!("{name}: {text}"))?;
-        }
     }
     Ok(())
 }

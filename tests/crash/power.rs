@@ -169,22 +169,58 @@ pub fn recover(
     }
     let found = view::of_engine(driver.engine(), now)?;
     let mut closest: Option<String> = None;
+    let mut matching: Vec<Model> = Vec::new();
     for candidate in candidates {
         let mut candidate = candidate.clone();
         candidate.forget_deliveries();
         candidate.restart();
         let expected = view::of_model(&candidate);
         if expected == found {
-            driver.model = candidate;
-            return Ok((driver, was_cut));
+            if !matching.contains(&candidate) {
+                matching.push(candidate);
+            }
+            continue;
         }
         let difference = view::difference(&expected, &found);
         if closest.as_ref().is_none_or(|closest| difference.lines().count() < closest.lines().count()) {
             closest = Some(difference);
         }
     }
+    driver.is_sure = matching.len() == 1;
+    if let Some(first) = matching.into_iter().next() {
+        driver.model = first;
+        return Ok((driver, was_cut));
+    }
     let closest = closest.unwrap_or_default();
     Err(format!("what is there is none of the {} states that may be; the closest differs by\n{closest}", candidates.len()))
+}
+
+/// As [`recover`], and then does whatever can be done. States that look the same may go on differently: one of them has to be right.
+pub fn recover_and_go_on(
+    disk: SimDisk,
+    candidates: &Candidates,
+    now: Now,
+    second_cut: Option<(u64, u64)>,
+) -> Result<(Driver, bool), String> {
+    let mut left = candidates.clone();
+    let mut wrong = None;
+    loop {
+        let (mut driver, was_cut) = match recover(disk.crash_keep_all(), &left, now, second_cut) {
+            Ok(recovered) => recovered,
+            Err(text) => return Err(wrong.unwrap_or(text)),
+        };
+        let found = driver.model.clone();
+        match driver.epilogue() {
+            Ok(()) => return Ok((driver, was_cut)),
+            Err(text) => wrong = wrong.or(Some(text)),
+        }
+        left.retain(|candidate| {
+            let mut candidate = candidate.clone();
+            candidate.forget_deliveries();
+            candidate.restart();
+            candidate != found
+        });
+    }
 }
 
 /// Looks at several outcomes of one cut.
@@ -209,13 +245,13 @@ fn look_at_outcomes(
             }
         };
         let second_cut = random.chance(1, 5).then(|| (random.below(30), random.number()));
-        let recovered = recover(disk, candidates, driver.now, second_cut);
-        let (mut recovered, was_cut) = recovered.map_err(|text| format!("{name}, second cut {second_cut:?}: {text}"))?;
+        let goes_on = has_epilogue && outcome + 1 == outcomes;
+        let look = if goes_on { recover_and_go_on } else { recover };
+        let recovered = look(disk, candidates, driver.now, second_cut);
+        let (recovered, was_cut) = recovered.map_err(|text| format!("{name}, second cut {second_cut:?}: {text}"))?;
         tally.states += 1;
         tally.double += u64::from(was_cut);
-        if has_epilogue && outcome + 1 == outcomes {
-            recovered.epilogue().map_err(|text| format!("{name}: {text}"))?;
-        } else {
+        if !goes_on && recovered.is_sure {
             last = Some(recovered);
         }
     }

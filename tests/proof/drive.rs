@@ -237,6 +237,8 @@ pub struct Driver {
     are_counts_known: bool,
     /// A call of the disk is to fail: a pop gives what it could read until then.
     pub may_fall_short: bool,
+    /// No other state than the model's looks like what was found.
+    pub is_sure: bool,
     /// Whether somebody waits all the time; on a disk that fails nobody does.
     has_waiter: bool,
     waiter: Option<Waiter>,
@@ -290,6 +292,7 @@ impl Driver {
             held: Vec::new(),
             are_counts_known: false,
             may_fall_short: false,
+            is_sure: true,
             has_waiter: false,
             waiter: None,
             waiters: 0,
