@@ -17,19 +17,45 @@ use crate::storage::table::{Entry, Key, Table};
 
 use super::group::Slot;
 use super::queue::{Committer, Queue};
+use super::rows::Rows;
 use super::state::{State, halves};
 use super::{Engine, Result};
 
 /// Cursor files of one queue at most; cursors beyond live in the table. Files are for lanes with work left: an idle lane keeps none.
 const CURSOR_FILES_MAX: usize = 1024;
 
-/// A cursor to be written.
+/// A cursor to be written; its state is among those of [`DirtyCursors`].
 struct DirtyCursor {
     group: GroupId,
     partition: PartitionId,
-    state: Vec<u8>,
+    state_bytes: u32,
     /// Whether messages are left for it to read.
     is_behind: bool,
+}
+
+/// Cursors to be written, with their encoded states one behind the other.
+#[derive(Default)]
+struct DirtyCursors {
+    list: Vec<DirtyCursor>,
+    states: Vec<u8>,
+}
+
+impl DirtyCursors {
+    fn push(&mut self, group: GroupId, partition: PartitionId, state: &super::delivery::Cursor, is_behind: bool) {
+        let start = self.states.len();
+        state.encode(&mut self.states);
+        let state_bytes = (self.states.len() - start) as u32;
+        self.list.push(DirtyCursor { group, partition, state_bytes, is_behind });
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&DirtyCursor, &[u8])> {
+        let mut rest = self.states.as_slice();
+        self.list.iter().map(move |cursor| {
+            let (state, behind) = rest.split_at_checked(cursor.state_bytes as usize).unwrap_or((rest, &[]));
+            rest = behind;
+            (cursor, state)
+        })
+    }
 }
 
 /// What writes checkpoints.
@@ -61,14 +87,13 @@ impl Checkpointer {
     }
 
     /// Writes the table anew. The state is that of the moment in which the checkpoint was collected: a later one would be replayed onto.
-    fn rewrite(&mut self, at: u64, mut entries: Vec<(Key, Vec<u8>)>) -> Result<()> {
-        for (key, value) in &mut entries {
-            if key.kind == key::CURSOR && self.cursor_files.contains(&(key.a, key.b)) {
-                key.kind = key::CURSOR_IN_FILE;
-                value.clear();
-            }
-        }
-        self.table.rewrite(at, entries.iter().map(|(key, value)| Entry { key: *key, value: Some(value) }))?;
+    fn rewrite(&mut self, at: u64, rows: &Rows) -> Result<()> {
+        let cursor_files = &self.cursor_files;
+        let entries = rows.iter().map(|entry| match entry.key {
+            Key { kind: key::CURSOR, a, b } if cursor_files.contains(&(a, b)) => in_file(a, b),
+            _ => entry,
+        });
+        self.table.rewrite(at, entries)?;
         self.table_base = self.table.file_bytes();
         self.is_unproven = false;
         Ok(())
@@ -125,7 +150,7 @@ fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> R
         (at, bytes, foreign, Collected::take(&mut state), whole)
     };
     let written = sync_others(&foreign).and_then(|()| collected.write(queue, &mut checkpointer, at)).and_then(|()| match whole {
-        Some(entries) => checkpointer.rewrite(at, entries),
+        Some(rows) => checkpointer.rewrite(at, &rows),
         None => Ok(()),
     });
     if written.is_err() {
@@ -141,8 +166,9 @@ fn write_checkpoint(queue: &Queue, sync_others: impl FnOnce(&BTreeSet<u64>) -> R
 /// What changed since the last checkpoint.
 struct Collected {
     entries: Vec<(Key, Option<Vec<u8>>)>,
+    rows: Rows,
     partitions: Vec<PartitionId>,
-    cursors: Vec<DirtyCursor>,
+    cursors: DirtyCursors,
     groups: BTreeSet<GroupId>,
     senders: Vec<(PartitionId, u32)>,
 }
@@ -150,53 +176,56 @@ struct Collected {
 impl Collected {
     fn take(state: &mut State) -> Self {
         let mut entries: Vec<(Key, Option<Vec<u8>>)> = std::mem::take(&mut state.dirty).into_iter().collect();
-        let mut partitions = Vec::new();
-        for (id, record) in state.partitions.take_dirty() {
-            let value = record.map(|record| encoded(&ControlOp::Partition(record)));
-            entries.push((Key { kind: key::PARTITION, a: id, b: 0 }, value));
-            partitions.push(id);
+        let mut rows = Rows::default();
+        let partitions = state.partitions.take_dirty();
+        for &id in &partitions {
+            match state.partitions.get(id) {
+                Some(partition) => rows.put_operation(&ControlOp::Partition(partition.record(id))),
+                None => rows.remove(Key { kind: key::PARTITION, a: id, b: 0 }),
+            }
         }
-        entries.push((Key { kind: key::COUNTERS, a: 0, b: 0 }, Some(encoded(&ControlOp::Counters(state.counters())))));
+        rows.put_operation(&ControlOp::Counters(state.counters()));
         let mut senders = Vec::new();
         for (partition, folded, operations) in state.producers.take_dirty() {
-            entries.push((Key { kind: key::SENDER, a: partition, b: folded }, operations.map(|all| encoded_all(&all))));
+            let key = Key { kind: key::SENDER, a: partition, b: folded };
+            match operations {
+                Some(all) => rows.put_all(key, &all),
+                None => rows.remove(key),
+            }
             senders.push((partition, folded));
         }
-        let mut cursors = Vec::new();
+        let mut cursors = DirtyCursors::default();
         let State { groups, partitions: known, .. } = state;
         for (&id, group) in groups.iter_mut() {
             for partition in group.take_dirty() {
                 let end = known.get(partition).map_or(0, |found| found.end);
-                let (state, next) = match group.slot(partition) {
-                    Some(Slot::Plain { cursor, .. }) => (super::delivery::Cursor::from(*cursor), cursor.next),
-                    Some(Slot::Active(active)) => (active.delivery.visible().clone(), active.delivery.visible().next()),
-                    Some(Slot::Held(_)) => continue,
-                    Some(Slot::Unseeded) | None => {
-                        entries.push((Key { kind: key::CURSOR, a: id, b: partition }, None));
-                        continue;
+                match group.slot(partition) {
+                    Some(Slot::Plain { cursor, .. }) => cursors.push(id, partition, &(*cursor).into(), cursor.next < end),
+                    Some(Slot::Active(active)) => {
+                        let cursor = active.delivery.visible();
+                        cursors.push(id, partition, cursor, cursor.next() < end);
                     }
-                };
-                let mut bytes = Vec::new();
-                state.encode(&mut bytes);
-                cursors.push(DirtyCursor { group: id, partition, state: bytes, is_behind: next < end });
+                    Some(Slot::Held(_)) => {}
+                    Some(Slot::Unseeded) | None => entries.push((Key { kind: key::CURSOR, a: id, b: partition }, None)),
+                }
             }
         }
         let groups = groups.keys().copied().collect();
-        Self { entries, partitions, cursors, groups, senders }
+        Self { entries, rows, partitions, cursors, groups, senders }
     }
 
     fn write(&self, queue: &Queue, checkpointer: &mut Checkpointer, at: u64) -> Result<()> {
-        let mut entries: Vec<(Key, Option<Vec<u8>>)> = self.entries.clone();
+        let mut rows = Rows::default();
         let mut files_to_remove = Vec::new();
         // Files of groups that are gone.
         let orphans = checkpointer.cursor_files.iter().filter(|(group, _)| !self.groups.contains(group));
         for &(group, partition) in orphans {
-            entries.push((Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, None));
+            rows.remove(Key { kind: key::CURSOR_IN_FILE, a: group, b: partition });
             files_to_remove.push((group, partition));
         }
-        let needs_dir = !self.cursors.is_empty() || !files_to_remove.is_empty();
+        let needs_dir = !self.cursors.list.is_empty() || !files_to_remove.is_empty();
         let dir = if needs_dir { Some(cursors_dir(&queue.dir)?) } else { None };
-        for cursor in &self.cursors {
+        for (cursor, state) in self.cursors.iter() {
             let place = (cursor.group, cursor.partition);
             let has_file = checkpointer.cursor_files.contains(&place);
             let wants_file = cursor.is_behind && (has_file || checkpointer.cursor_files.len() < CURSOR_FILES_MAX);
@@ -204,23 +233,22 @@ impl Collected {
             let in_table = Key { kind: key::CURSOR, a: cursor.group, b: cursor.partition };
             match (&dir, wants_file) {
                 (Some(dir), true) => {
-                    write_cursor_file(dir, queue.incarnation, cursor, has_file, at)?;
+                    write_cursor_file(dir, queue.incarnation, cursor, state, has_file, at)?;
                     checkpointer.cursor_files.insert(place);
-                    entries.push((in_file, Some(Vec::new())));
-                    entries.push((in_table, None));
+                    rows.put(in_file, |_| ());
+                    rows.remove(in_table);
                 }
                 _ => {
-                    let operation =
-                        ControlOp::Cursor { group: cursor.group, partition: cursor.partition, state: cursor.state.clone() };
-                    entries.push((in_table, Some(encoded(&operation))));
+                    rows.put(in_table, |bytes| ControlOp::encode_cursor(cursor.group, cursor.partition, state, bytes));
                     if has_file {
-                        entries.push((in_file, None));
+                        rows.remove(in_file);
                         files_to_remove.push(place);
                     }
                 }
             }
         }
-        checkpointer.table.append(at, entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() }))?;
+        let changed = self.entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() });
+        checkpointer.table.append(at, changed.chain(self.rows.iter()).chain(rows.iter()))?;
         if let Some(dir) = dir {
             remove_files(&dir, checkpointer, files_to_remove)?;
         }
@@ -229,9 +257,7 @@ impl Collected {
 
     fn put_back(self, state: &mut State) {
         for (key, value) in self.entries {
-            if !matches!(key.kind, key::PARTITION | key::SENDER) {
-                state.dirty.entry(key).or_insert(value);
-            }
+            state.dirty.entry(key).or_insert(value);
         }
         for (partition, folded) in self.senders {
             state.producers.mark_dirty(partition, folded);
@@ -239,7 +265,7 @@ impl Collected {
         for id in self.partitions {
             state.partitions.mark_dirty(id);
         }
-        for cursor in self.cursors {
+        for cursor in self.cursors.list {
             if let Some(group) = state.groups.get_mut(&cursor.group) {
                 group.mark_dirty(cursor.partition);
             }
@@ -248,69 +274,66 @@ impl Collected {
 }
 
 /// Every entry that a table written anew has, but for the dead letters, which the table carries over itself.
-pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, PartitionId)>) -> Vec<(Key, Vec<u8>)> {
-    let mut operations = vec![
-        ControlOp::Queue(crate::format::control::QueueRecord {
-            name: state.name.clone(),
-            created_at_us: state.created_at_us,
-            settings: state.settings.as_ref().clone(),
-        }),
-        ControlOp::Counters(state.counters()),
-    ];
-    operations.extend(state.groups.values().map(|group| ControlOp::Group(group.record.clone())));
-    operations.extend(state.partitions.iter_from(0).map(|(id, partition)| ControlOp::Partition(partition.record(id))));
-    operations.extend(state.traces.iter().map(|(id, event)| ControlOp::Trace { id, state: super::records::encode_trace(event) }));
-    operations.extend(state.jump.map(ControlOp::Jump));
-    operations.extend(state.lost.iter().copied().map(ControlOp::PartitionLost));
-    let mut entries: Vec<(Key, Vec<u8>)> = operations
-        .iter()
-        .filter_map(|operation| {
-            let (kind, a, b) = operation.key()?;
-            Some((Key { kind, a, b }, encoded(operation)))
-        })
-        .collect();
+pub(super) fn all_entries(state: &State, cursor_files: &BTreeSet<(GroupId, PartitionId)>) -> Rows {
+    let mut rows = Rows::default();
+    rows.put_operation(&ControlOp::Queue(crate::format::control::QueueRecord {
+        name: state.name.clone(),
+        created_at_us: state.created_at_us,
+        settings: state.settings.as_ref().clone(),
+    }));
+    rows.put_operation(&ControlOp::Counters(state.counters()));
+    for group in state.groups.values() {
+        rows.put_operation(&ControlOp::Group(group.record.clone()));
+    }
+    for (id, partition) in state.partitions.iter_from(0) {
+        rows.put_operation(&ControlOp::Partition(partition.record(id)));
+    }
+    for (id, event) in state.traces.iter() {
+        rows.put_operation(&ControlOp::Trace { id, state: super::records::encode_trace(event) });
+    }
+    state.jump.into_iter().for_each(|jump| rows.put_operation(&ControlOp::Jump(jump)));
+    state.lost.iter().for_each(|&partition| rows.put_operation(&ControlOp::PartitionLost(partition)));
     for (&partition, gaps) in &state.gaps {
         for (number, &(first, last)) in (0u32..).zip(gaps) {
             let operation = ControlOp::Gap { partition, first, last };
-            entries.push((Key { kind: key::GAP, a: partition, b: number }, encoded(&operation)));
+            rows.put(Key { kind: key::GAP, a: partition, b: number }, |bytes| operation.encode(bytes));
         }
     }
     for (&coordinator, &transaction) in &state.applied {
         let operation = ControlOp::Applied { coordinator, transaction };
-        entries.push((halves(key::APPLIED, coordinator), encoded(&operation)));
+        rows.put(halves(key::APPLIED, coordinator), |bytes| operation.encode(bytes));
     }
     for (partition, folded, operations) in state.producers.all() {
-        entries.push((Key { kind: key::SENDER, a: partition, b: folded }, encoded_all(&operations)));
+        rows.put_all(Key { kind: key::SENDER, a: partition, b: folded }, &operations);
     }
+    let mut encoded = Vec::new();
     for (&group, found) in &state.groups {
         for (partition, slot) in found.slots_from(0) {
             if cursor_files.contains(&(group, partition)) {
-                entries.push((Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, Vec::new()));
+                rows.put(Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, |_| ());
                 continue;
             }
-            let cursor = match slot {
-                Slot::Plain { cursor, .. } => super::delivery::Cursor::from(*cursor),
-                Slot::Active(active) => active.delivery.visible().clone(),
+            encoded.clear();
+            match slot {
+                Slot::Plain { cursor, .. } => super::delivery::Cursor::from(*cursor).encode(&mut encoded),
+                Slot::Active(active) => active.delivery.visible().encode(&mut encoded),
                 Slot::Unseeded | Slot::Held(_) => continue,
-            };
-            let mut bytes = Vec::new();
-            cursor.encode(&mut bytes);
-            let operation = ControlOp::Cursor { group, partition, state: bytes };
-            entries.push((Key { kind: key::CURSOR, a: group, b: partition }, encoded(&operation)));
+            }
+            let key = Key { kind: key::CURSOR, a: group, b: partition };
+            rows.put(key, |bytes| ControlOp::encode_cursor(group, partition, &encoded, bytes));
         }
     }
-    entries
+    rows
+}
+
+/// Says that a cursor lies in a file of its own.
+fn in_file(group: GroupId, partition: PartitionId) -> Entry<'static> {
+    Entry { key: Key { kind: key::CURSOR_IN_FILE, a: group, b: partition }, value: Some(&[]) }
 }
 
 fn encoded(operation: &ControlOp) -> Vec<u8> {
     let mut bytes = Vec::new();
     operation.encode(&mut bytes);
-    bytes
-}
-
-fn encoded_all(operations: &[ControlOp]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    operations.iter().for_each(|operation| operation.encode(&mut bytes));
     bytes
 }
 
@@ -326,19 +349,26 @@ fn cursors_dir(dir: &Arc<dyn Dir>) -> Result<Arc<dyn Dir>> {
     }
 }
 
-fn write_cursor_file(dir: &Arc<dyn Dir>, incarnation: u64, cursor: &DirtyCursor, exists: bool, at: u64) -> Result<()> {
+fn write_cursor_file(
+    dir: &Arc<dyn Dir>,
+    incarnation: u64,
+    cursor: &DirtyCursor,
+    state: &[u8],
+    exists: bool,
+    at: u64,
+) -> Result<()> {
     let identity = SlotIdentity { incarnation, partition: cursor.partition, group: cursor.group };
     let name = names::cursor(cursor.group, cursor.partition);
     if exists {
         let (mut slots, _, _) = Slots::open(dir, &name, identity).map_err(slots_error)?;
-        return slots.write(at, &cursor.state).map_err(slots_error);
+        return slots.write(at, state).map_err(slots_error);
     }
     match dir.remove(&name) {
         Ok(()) => {}
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error.into()),
     }
-    Slots::create(dir, &name, identity, at, &cursor.state).map(drop).map_err(slots_error)
+    Slots::create(dir, &name, identity, at, state).map(drop).map_err(slots_error)
 }
 
 fn remove_files(dir: &Arc<dyn Dir>, checkpointer: &mut Checkpointer, places: Vec<(GroupId, PartitionId)>) -> Result<()> {

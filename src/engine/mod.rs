@@ -34,6 +34,7 @@ mod queues;
 mod read;
 mod records;
 mod retention;
+mod rows;
 mod seek;
 mod stage;
 mod start;

@@ -235,17 +235,13 @@ impl Partitions {
         found
     }
 
-    /// Takes the list of those changed since the last call: `None` for one that was removed.
-    pub fn take_dirty(&mut self) -> Vec<(PartitionId, Option<PartitionRecord>)> {
+    /// Takes the list of those changed or removed since the last call.
+    pub fn take_dirty(&mut self) -> Vec<PartitionId> {
         let dirty = std::mem::take(&mut self.dirty);
+        for &id in &dirty {
+            self.list[id as usize].is_dirty = false;
+        }
         dirty
-            .into_iter()
-            .map(|id| {
-                let partition = &mut self.list[id as usize];
-                partition.is_dirty = false;
-                (id, (!partition.is_removed).then(|| partition.record(id)))
-            })
-            .collect()
     }
 
     /// Puts back what a failed checkpoint took.

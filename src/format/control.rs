@@ -238,6 +238,14 @@ pub mod key {
 }
 
 impl ControlOp {
+    /// Appends an encoded [`ControlOp::Cursor`], of which there are too many in a checkpoint to make each first.
+    pub fn encode_cursor(group: GroupId, partition: PartitionId, state: &[u8], bytes: &mut Vec<u8>) {
+        bytes.put_u8(6);
+        bytes.put_varint(u64::from(group));
+        bytes.put_varint(u64::from(partition));
+        bytes.put_sized(state);
+    }
+
     /// Appends the encoded operation.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         match self {
@@ -269,12 +277,7 @@ impl ControlOp {
                 bytes.put_u8(5);
                 bytes.put_varint(u64::from(*id));
             }
-            Self::Cursor { group, partition, state } => {
-                bytes.put_u8(6);
-                bytes.put_varint(u64::from(*group));
-                bytes.put_varint(u64::from(*partition));
-                bytes.put_sized(state);
-            }
+            Self::Cursor { group, partition, state } => Self::encode_cursor(*group, *partition, state, bytes),
             Self::Foreign { incarnation, operation } => {
                 bytes.put_u8(7);
                 bytes.put_u64(*incarnation);
