@@ -2,36 +2,21 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+#[allow(dead_code, reason = "other programs use the rest")]
+#[path = "../support/program.rs"]
+mod program;
 
-fn fanlog(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fanlog"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FANLOG_")) {
-        command.env_remove(name);
-    }
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
+use program::{Launch, Program, fanlog, json_of, text_of};
 
 /// The report of a run with a server of its own.
 fn report(line: &str) -> Value {
     let arguments: Vec<&str> = ["bench"].into_iter().chain(line.split(' ')).chain(["--serve", "-o", "json"]).collect();
-    report_of(&fanlog(&arguments).output().unwrap())
-}
-
-fn report_of(output: &Output) -> Value {
-    assert!(output.status.success(), "{} {}", text(&output.stdout), text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
+    json_of(&fanlog().args(arguments).output().unwrap())
 }
 
 fn assert_clean(report: &Value, checked: u64) {
@@ -126,7 +111,7 @@ fn each_message_may_have_its_own_acknowledgement_or_none() {
 fn filters_are_checked_from_end_to_end() {
     let arguments = ["bench", "e2e", "--count", "1000", "--batch", "10", "--groups", "3", "--serve", "-o", "json"];
     let filters = ["--filter", ":amount >= 500", "--filter", ":region = \"eu-west\""];
-    let report = report_of(&fanlog(&arguments).args(filters).output().unwrap());
+    let report = json_of(&fanlog().args(arguments).args(filters).output().unwrap());
     let messages = report["messages"].as_u64().unwrap();
     assert!((500..2500).contains(&messages), "half, a quarter and half again of 1000, not {messages}");
     assert_clean(&report, messages);
@@ -139,7 +124,7 @@ fn a_backlog_is_drained_by_a_choosy_group_too() {
     let arguments = ["bench", "fanout", "--count", "30000", "--size", "64", "--groups", "2", "--serve", "-o", "json"];
     for way in [&[][..], &["--raw"], &["--pack"]] {
         let filters = ["--filter", "", "--filter", ":bucket = \"0042\""];
-        let report = report_of(&fanlog(&arguments).args(filters).args(way).output().unwrap());
+        let report = json_of(&fanlog().args(arguments).args(filters).args(way).output().unwrap());
         // Four connections push 7,500 messages each, of which one is in bucket 42.
         assert_eq!(report["messages"], 30_004);
         let drains = report["drains"].as_array().unwrap();
@@ -154,52 +139,27 @@ fn a_backlog_is_drained_by_a_choosy_group_too() {
 fn what_makes_no_sense_is_the_users_mistake() {
     for line in ["push --size 10", "pop --duration 1s", "push --durability always", "push --filter ((", "nothing"] {
         let arguments: Vec<&str> = ["bench"].into_iter().chain(line.split(' ')).collect();
-        let output = fanlog(&arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{line}: {}", text(&output.stderr));
+        let output = fanlog().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}: {}", text_of(&output.stderr));
     }
-    let nobody = fanlog(&["--server", "127.0.0.1:1", "bench", "push"]).output().unwrap();
-    assert_eq!(nobody.status.code(), Some(2), "{}", text(&nobody.stderr));
+    let nobody = fanlog().args(["--server", "127.0.0.1:1", "bench", "push"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(2), "{}", text_of(&nobody.stderr));
 }
 
 /// A server that others use too.
 struct Server {
-    child: Child,
+    program: Program,
     _directory: tempfile::TempDir,
-    tcp: String,
 }
 
 impl Server {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let ports = directory.path().join("ports.json");
-        let child = fanlog(&["serve", "--listen", "127.0.0.1:0", "--http", "off", "--data"])
-            .arg(directory.path().join("data"))
-            .arg("--ports-file")
-            .arg(&ports)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let start = Instant::now();
-        let ports = loop {
-            match std::fs::read(&ports) {
-                Ok(ports) => break ports,
-                Err(_) => assert!(start.elapsed() < PATIENCE, "the server is not ready"),
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
-        let ports: Value = serde_json::from_slice(&ports).unwrap();
-        Self { child, _directory: directory, tcp: ports["tcp"].as_str().unwrap().to_owned() }
+        Self { program: Launch::in_directory(directory.path()).start(), _directory: directory }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        fanlog(&["--server", &self.tcp, "-o", "json"]).args(arguments).output().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.program.command(&["-o", "json"]).args(arguments).output().unwrap()
     }
 }
 
@@ -209,15 +169,15 @@ fn a_queue_that_others_use_is_left_as_it_was() {
     assert!(server.run(&["push", "q", "hello", "--partition", "p0000000"]).status.success());
     let arguments = ["bench", "pop", "--queue", "q", "--count", "200", "--batch", "10"];
     for _ in 0..2 {
-        let report = report_of(&server.run(&arguments));
+        let report = json_of(&server.run(&arguments));
         assert_clean(&report, 200);
-        assert_eq!(report["server"]["pid"], server.child.id(), "the server of this machine is found by its port");
+        assert_eq!(report["server"]["pid"], server.program.pid(), "the server of this machine is found by its port");
     }
-    let queue: Value = serde_json::from_slice(&server.run(&["queue", "show", "q"]).stdout).unwrap();
+    let queue = json_of(&server.run(&["queue", "show", "q"]));
     assert_eq!(queue["stats"]["messages"], 401);
-    let groups: Value = serde_json::from_slice(&server.run(&["group", "list", "q"]).stdout).unwrap();
+    let groups = json_of(&server.run(&["group", "list", "q"]));
     assert!(!groups.to_string().contains("bench-"), "{groups}");
-    let deleted = report_of(&server.run(&["bench", "push", "--queue", "gone", "--count", "10", "--delete"]));
+    let deleted = json_of(&server.run(&["bench", "push", "--queue", "gone", "--count", "10", "--delete"]));
     assert_clean(&deleted, 10);
     assert!(!server.run(&["queue", "show", "gone"]).status.success());
 }
@@ -256,13 +216,13 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut tampers: bool) {
 #[test]
 fn a_changed_message_is_found_and_is_the_servers_fault() {
     let server = Server::start();
-    let proxy = tampering_proxy(&server.tcp);
+    let proxy = tampering_proxy(&server.program.address);
     for kind in ["push", "pop", "e2e"] {
         let arguments = ["--server", &proxy, "-o", "json", "bench", kind, "--queue", kind, "--connections", "1"];
-        let output = fanlog(&arguments).args(["--count", "400", "--batch", "4", "--groups", "1"]).output().unwrap();
+        let output = fanlog().args(arguments).args(["--count", "400", "--batch", "4", "--groups", "1"]).output().unwrap();
         // A backlog is pushed over four connections, each of which is tampered with; what is not whole is lost.
         let tampered = if kind == "pop" { 4 } else { 1 };
-        assert_eq!(output.status.code(), Some(2), "{kind}: {} {}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(2), "{kind}: {} {}", text_of(&output.stdout), text_of(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let checks = &report["checks"];
         assert_eq!(

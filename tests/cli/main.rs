@@ -4,30 +4,23 @@
 #[path = "../support/certificates.rs"]
 mod certificates;
 mod operations;
+#[allow(dead_code, reason = "other programs use the rest")]
+#[path = "../support/program.rs"]
+mod program;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Output, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn fanlog() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fanlog"));
-    command.stdin(Stdio::null());
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FANLOG_")) {
-        command.env_remove(name);
-    }
-    command
-}
+use program::{Launch, PATIENCE, Program, fanlog, json_of, text_of};
 
 /// A server with a directory of its own; killed when dropped.
 struct Server {
-    child: Child,
+    program: Program,
     directory: tempfile::TempDir,
-    tcp: String,
 }
 
 impl Server {
@@ -36,79 +29,33 @@ impl Server {
     }
 
     fn start_in(directory: tempfile::TempDir) -> Self {
-        Self::start_with(directory, &[])
+        Self::start_with(directory, |launch| launch)
     }
 
-    fn start_with(directory: tempfile::TempDir, arguments: &[&str]) -> Self {
-        let ports = directory.path().join("ports.json");
-        let mut child = fanlog()
-            .arg("serve")
-            .args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
-            .arg(directory.path().join("data"))
-            .arg("--ports-file")
-            .arg(&ports)
-            .args(arguments)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let start = Instant::now();
-        let text = loop {
-            if let Ok(text) = std::fs::read_to_string(&ports) {
-                break text;
-            }
-            assert!(child.try_wait().unwrap().is_none(), "the server ended");
-            assert!(start.elapsed() < PATIENCE, "the server is not ready");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let ports: Value = serde_json::from_str(&text).unwrap();
-        Self { child, directory, tcp: ports["tcp"].as_str().unwrap().to_owned() }
+    fn start_with(directory: tempfile::TempDir, change: impl FnOnce(Launch) -> Launch) -> Self {
+        Self { program: change(Launch::in_directory(directory.path()).http()).start(), directory }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        fanlog().args(["--server", &self.tcp]).args(arguments).output().unwrap()
+        self.program.command(arguments).output().unwrap()
     }
 
     fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Output {
-        let mut child = fanlog()
-            .args(["--server", &self.tcp])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = self.program.command(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input).unwrap();
         child.wait_with_output().unwrap()
     }
 
     /// What a command that must succeed prints.
     fn json(&self, arguments: &[&str]) -> Value {
-        json(&self.run(arguments))
+        json_of(&self.run(arguments))
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+    fn kill(self) -> tempfile::TempDir {
+        self.program.kill();
+        self.directory
     }
-
-    fn kill(mut self) -> tempfile::TempDir {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        std::fs::remove_file(self.directory.path().join("ports.json")).unwrap();
-        std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn code(output: &Output) -> i32 {
@@ -116,7 +63,7 @@ fn code(output: &Output) -> i32 {
 }
 
 fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    text_of(&output.stderr)
 }
 
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
@@ -129,7 +76,7 @@ fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
 fn lines_go_into_lanes_and_out_to_groups_at_their_own_pace() {
     let server = Server::start();
     let lines: String = (0..100).map(|index| format!("10:00:{index:02} event lane-{} text {index}\n", index % 7)).collect();
-    let pushed = json(&server.run_with_input(&["push", "q", "--lines", "-", "--partition-field", "3"], lines.as_bytes()));
+    let pushed = json_of(&server.run_with_input(&["push", "q", "--lines", "-", "--partition-field", "3"], lines.as_bytes()));
     assert_eq!((pushed["stored"].as_u64(), pushed["partitions"].as_u64()), (Some(100), Some(7)));
     assert_eq!(pushed["promise"], "durable");
 
@@ -166,10 +113,10 @@ fn a_killed_server_keeps_what_it_answered() {
 #[test]
 fn a_first_signal_stops_gracefully() {
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
-        let mut server = Server::start();
+        let server = Server::start();
         server.json(&["push", "q", "m"]);
-        server.signal(signal);
-        let status = server.child.wait().unwrap();
+        server.program.signal(signal);
+        let status = server.program.wait();
         assert!(status.success(), "{status}");
         assert!(!server.directory.path().join("ports.json").exists());
     }
@@ -183,13 +130,13 @@ fn objects_attributes_and_filters_travel() {
     let objects = "{\"data\":{\"n\":1},\"attributes\":{\"region\":\"us\",\"size\":12345678901234567890123456789}}\n\
                    {\"payload\":\"text\",\"partition\":\"p\",\"transactionId\":\"t1\",\"attributes\":{\"region\":\"eu\"}}\n\
                    {\"payload\":\"text\",\"partition\":\"p\",\"transactionId\":\"t1\"}\n";
-    let pushed = json(&server.run_with_input(&["push", "q", "--ndjson", "-", "-a", "from=test"], objects.as_bytes()));
+    let pushed = json_of(&server.run_with_input(&["push", "q", "--ndjson", "-", "-a", "from=test"], objects.as_bytes()));
     assert_eq!((pushed["stored"].as_u64(), pushed["duplicates"].as_u64()), (Some(2), Some(1)));
     let taken = server.run(&["pop", "q", "--group", "us", "-n", "10", "-o", "ndjson"]);
     let text = String::from_utf8(taken.stdout).unwrap();
     assert_eq!(text.lines().count(), 1);
     assert!(text.contains(r#""attributes":{"from":"test","region":"us","size":12345678901234567890123456789}"#), "{text}");
-    let round = json(&server.run_with_input(&["push", "copy", "--ndjson", "-"], text.as_bytes()));
+    let round = json_of(&server.run_with_input(&["push", "copy", "--ndjson", "-"], text.as_bytes()));
     assert_eq!(round["stored"].as_u64(), Some(1));
     let message = server.json(&["message", "show", "q", "--partition", "p", "--transaction-id", "t1"]);
     assert_eq!((message["payload"].as_str(), message["status"].as_str()), (Some("text"), Some("completed")), "no group takes it");
@@ -267,7 +214,7 @@ fn a_directory_has_one_server_and_the_second_is_told_whose_it_is() {
         .output()
         .unwrap();
     assert_eq!(code(&output), 2);
-    assert!(stderr(&output).contains(&server.child.id().to_string()), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&server.program.pid().to_string()), "{}", stderr(&output));
 }
 
 #[test]
@@ -288,7 +235,7 @@ fn settings_come_from_file_environment_and_flags() {
     let directory = tempfile::tempdir().unwrap();
     let good = write(directory.path(), "good.toml", "listen = \"127.0.0.1:1\"\nhttp = \"off\"\n");
     let shown = fanlog().args(["config", "show", "--config"]).arg(&good).env("FANLOG_LISTEN", "127.0.0.1:2").output().unwrap();
-    let rows = json(&shown);
+    let rows = json_of(&shown);
     let row = |key: &str| rows.as_array().unwrap().iter().find(|row| row["key"] == key).unwrap().clone();
     assert_eq!((row("listen")["value"].as_str(), row("listen")["origin"].as_str()), (Some("127.0.0.1:2"), Some("FANLOG_LISTEN")));
     assert_eq!(row("http")["value"], "off");
@@ -303,9 +250,9 @@ fn settings_come_from_file_environment_and_flags() {
 fn a_reader_that_goes_away_is_no_failure() {
     let server = Server::start();
     let lines: String = (0..20_000).map(|index| format!("line number {index}\n")).collect();
-    json(&server.run_with_input(&["push", "q", "--lines", "-"], lines.as_bytes()));
+    json_of(&server.run_with_input(&["push", "q", "--lines", "-"], lines.as_bytes()));
     let mut child = fanlog()
-        .args(["--server", &server.tcp, "tail", "q", "--from", "0", "--no-follow", "-o", "ndjson"])
+        .args(["--server", &server.program.address, "tail", "q", "--from", "0", "--no-follow", "-o", "ndjson"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -333,9 +280,9 @@ fn a_directory_is_verified_and_inspected_with_and_without_its_server() {
     server.json(&["push", "q", "a", "b", "c", "--partition", "p"]);
     server.json(&["pop", "q", "--group", "g", "--from", "beginning", "-n", "2"]);
     let check = |data: &Path| {
-        let report = json(&fanlog().arg("verify").arg(data).output().unwrap());
+        let report = json_of(&fanlog().arg("verify").arg(data).output().unwrap());
         assert_eq!((report["queues"].as_u64(), report["messages"].as_u64()), (Some(1), Some(3)), "{report}");
-        let files = json(&fanlog().arg("inspect").arg(data).output().unwrap());
+        let files = json_of(&fanlog().arg("inspect").arg(data).output().unwrap());
         let segment = files.as_array().unwrap().iter().find(|file| file["kind"] == "segment").unwrap();
         data.join(segment["file"].as_str().unwrap())
     };
@@ -356,15 +303,15 @@ fn groups_with_filters_are_made_changed_switched_and_deleted() {
     server.json(&["push", "q", "old", "-a", "region=us"]);
     let made = server.run(&["group", "create", "q", "us", "--filter", ":region = \"us\"", "--from", "beginning", "-o", "json"]);
     assert!(stderr(&made).starts_with("messages stored before now are judged by this filter"), "{}", stderr(&made));
-    let made = json(&made);
+    let made = json_of(&made);
     assert_eq!((made["judges_earlier"].as_bool(), made["version"].as_u64()), (Some(true), Some(1)));
     let late = server.run(&["group", "create", "q", "late", "--filter", ":region", "-o", "json"]);
-    assert_eq!((stderr(&late).as_str(), json(&late)["judges_earlier"].as_bool()), ("", Some(false)));
+    assert_eq!((stderr(&late).as_str(), json_of(&late)["judges_earlier"].as_bool()), ("", Some(false)));
 
     let change = |arguments: &[&str]| server.run(&[&["group"][..], arguments, &["-o", "json"]].concat());
     let bad = change(&["update", "q", "us", "--filter", ":region == 1"]);
     assert!(code(&bad) == 1 && stderr(&bad).contains("at character 8"), "{}", stderr(&bad));
-    let updated = json(&change(&["update", "q", "us", "--filter", ":region = \"eu\"", "--if-version", "1"]));
+    let updated = json_of(&change(&["update", "q", "us", "--filter", ":region = \"eu\"", "--if-version", "1"]));
     assert_eq!((updated["filter"].as_str(), updated["version"].as_u64()), (Some(":region = \"eu\""), Some(2)));
     for stale in [
         &["update", "q", "us", "--filter", "", "--if-version", "1"][..],
@@ -376,12 +323,12 @@ fn groups_with_filters_are_made_changed_switched_and_deleted() {
         assert_eq!(code(&output), 1, "{stale:?}");
         assert!(stderr(&output).contains("group \"us\" has version 2, not 1"), "{}", stderr(&output));
     }
-    assert_eq!(json(&change(&["disable", "q", "us", "--if-version", "2"]))["state"], "inactive");
+    assert_eq!(json_of(&change(&["disable", "q", "us", "--if-version", "2"]))["state"], "inactive");
     let inactive = server.run(&["pop", "q", "--group", "us"]);
     assert!(code(&inactive) == 1 && stderr(&inactive).contains("is inactive"), "{}", stderr(&inactive));
-    assert_eq!(json(&change(&["enable", "q", "us"]))["state"], "active");
+    assert_eq!(json_of(&change(&["enable", "q", "us"]))["state"], "active");
     assert_eq!(server.json(&["pop", "q", "--group", "us", "-o", "json"])[0]["payload"], "old");
-    json(&change(&["delete", "q", "us", "--if-version", "4"]));
+    json_of(&change(&["delete", "q", "us", "--if-version", "4"]));
     assert_eq!(code(&change(&["show", "q", "us"])), 1);
 }
 
@@ -405,7 +352,7 @@ fn the_primary_group_is_switched_off_only_and_drops_are_named() {
         .iter()
         .map(|region| format!("{{\"payload\":1,\"attributes\":{{\"region\":\"{region}\"}}}}\n"))
         .collect();
-    let summary = json(&server.run_with_input(&["push", "q", "--ndjson", "-"], objects.as_bytes()));
+    let summary = json_of(&server.run_with_input(&["push", "q", "--ndjson", "-"], objects.as_bytes()));
     assert_eq!((summary["stored"].as_u64(), summary["dropped"].as_u64()), (Some(2), Some(2)));
     assert_eq!(summary["first_dropped"], serde_json::json!([1, 3]));
     assert_eq!(server.json(&["queue", "show", "q"])["stats"]["messages_dropped"], 4);
@@ -434,8 +381,8 @@ fn tokens_are_made_listed_and_revoked_beside_the_server() {
     let data = data.to_str().unwrap();
     let token = |arguments: &[&str]| fanlog().arg("token").args(arguments).args(["--data", data]).output().unwrap();
     // Before the first start.
-    let admin = json(&token(&["create", "--name", "ops", "--role", "admin"]));
-    let bound = json(&token(&[
+    let admin = json_of(&token(&["create", "--name", "ops", "--role", "admin"]));
+    let bound = json_of(&token(&[
         "create",
         "--name",
         "shop",
@@ -457,15 +404,15 @@ fn tokens_are_made_listed_and_revoked_beside_the_server() {
     assert_eq!(code(&stranger), 1, "{}", stderr(&stranger));
     assert!(stderr(&stranger).contains("server asks for a token"), "{}", stderr(&stranger));
     for queue in ["orders.a", "other"] {
-        json(&run(&text(&admin), &["push", queue, "x"]));
+        json_of(&run(&text(&admin), &["push", queue, "x"]));
     }
-    json(&run(&text(&bound), &["push", "orders.a", "x"]));
+    json_of(&run(&text(&bound), &["push", "orders.a", "x"]));
     let refused = run(&text(&bound), &["push", "other", "x"]);
     assert_eq!(code(&refused), 1, "{}", stderr(&refused));
     assert!(stderr(&refused).contains("Push: role read-write may not use queue \"other\""), "{}", stderr(&refused));
-    assert_eq!(json(&run(&text(&bound), &["queue", "list"])).as_array().unwrap().len(), 1);
+    assert_eq!(json_of(&run(&text(&bound), &["queue", "list"])).as_array().unwrap().len(), 1);
 
-    let listed = json(&token(&["list"]));
+    let listed = json_of(&token(&["list"]));
     let names: Vec<_> = listed.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["ops", "shop"]);
     assert_eq!(listed[1]["queue_prefixes"], serde_json::json!(["orders.", "mail."]));
@@ -473,12 +420,12 @@ fn tokens_are_made_listed_and_revoked_beside_the_server() {
     assert!(!listed.to_string().contains(&text(&admin)[12..]), "no secret is shown again");
 
     let id = bound["id"].as_str().unwrap();
-    json(&token(&["revoke", id]));
+    json_of(&token(&["revoke", id]));
     let start = Instant::now();
     while code(&run(&text(&bound), &["queue", "list"])) == 0 {
         assert!(start.elapsed() < PATIENCE, "the server does not notice");
     }
-    json(&run(&text(&admin), &["queue", "list"]));
+    json_of(&run(&text(&admin), &["queue", "list"]));
     let again = token(&["revoke", id]);
     assert_eq!(code(&again), 1);
     assert!(stderr(&again).contains("there is no token"), "{}", stderr(&again));
@@ -503,23 +450,8 @@ fn tokens_in_the_data_directory_are_enough_to_listen_beyond_loopback() {
     let data = directory.path().join("data");
     let made = fanlog().args(["token", "create", "--name", "x", "--role", "read-only", "--data"]).arg(&data).output().unwrap();
     assert_eq!(code(&made), 0, "{}", stderr(&made));
-    let ports = directory.path().join("ports.json");
-    let mut child = fanlog()
-        .args(["serve", "--listen", "0.0.0.0:0", "--http", "0.0.0.0:0", "--data"])
-        .arg(&data)
-        .arg("--ports-file")
-        .arg(&ports)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    while !ports.exists() {
-        assert!(child.try_wait().unwrap().is_none(), "the server ended");
-        assert!(start.elapsed() < PATIENCE, "the server is not ready");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let everywhere = Launch::in_directory(directory.path()).listen("0.0.0.0:0").http_on("0.0.0.0:0");
+    everywhere.start().stop();
 }
 
 #[test]
@@ -528,19 +460,21 @@ fn commands_speak_tls_and_a_hangup_reads_certificates_again() {
     let (old, new, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
     let (certificate, key) = old.server(&["localhost"], directory.path());
     let tls = [certificate.to_str().unwrap().to_owned(), key.to_str().unwrap().to_owned()];
-    let server = Server::start_with(tempfile::tempdir().unwrap(), &["--tls-cert", &tls[0], "--tls-key", &tls[1]]);
-    let address = server.tcp.replace("127.0.0.1", "fanlog+tls://localhost");
+    let server = Server::start_with(tempfile::tempdir().unwrap(), |launch| {
+        launch.flag("--tls-cert", &certificate).flag("--tls-key", &key)
+    });
+    let address = server.program.address.replace("127.0.0.1", "fanlog+tls://localhost");
     let run = |authority: &Authority| {
         fanlog().args(["--server", &address, "--ca"]).arg(authority.ca()).args(["push", "q", "x"]).output().unwrap()
     };
-    json(&run(&old));
+    json_of(&run(&old));
     let untrusted = run(&new);
     assert_eq!(code(&untrusted), 2, "{}", stderr(&untrusted));
     assert!(stderr(&untrusted).contains("certificate"), "{}", stderr(&untrusted));
     let plain = server.run(&["queue", "list"]);
     assert!(stderr(&plain).contains("this port speaks TLS"), "{}", stderr(&plain));
     new.server(&["localhost"], directory.path());
-    server.signal(rustix::process::Signal::HUP);
+    server.program.signal(rustix::process::Signal::HUP);
     let start = Instant::now();
     while code(&run(&new)) != 0 {
         assert!(start.elapsed() < PATIENCE, "the server does not read its certificates again");

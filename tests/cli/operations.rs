@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Server, code, json as output_of, stderr};
+use super::program::json_of;
+use super::{Server, code, stderr};
 
 fn rows(value: &Value) -> &[Value] {
     value.as_array().unwrap()
@@ -58,7 +59,7 @@ fn a_transaction_is_done_whole_or_not_at_all() {
         let ack = json!({ "queue": "in", "partition": "p", "group": "g", "lease_id": held[0]["lease_id"], "offsets": [0] });
         json!({ "push": [{ "queue": "out", "payload": "result", "transaction_id": id }], "ack": [ack] }).to_string()
     };
-    let done = output_of(&server.run_with_input(&["transaction", "-"], transaction("one").as_bytes()));
+    let done = json_of(&server.run_with_input(&["transaction", "-"], transaction("one").as_bytes()));
     assert_eq!((&done["push"][0]["offset"], &done["ack"][0]["next"]), (&json!(0), &json!(1)));
     let again = server.run_with_input(&["transaction", "-"], transaction("one").as_bytes());
     assert!(code(&again) == 1 && stderr(&again).contains("duplicate"), "{}", stderr(&again));

@@ -4,11 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Launch, PATIENCE, binary};
+use crate::program::{Launch, binary, eventually, forget_settings};
 
 /// Sends a request with a connection of its own; the status.
 fn request(address: &str, method: &str, path: &str, body: &str) -> u16 {
@@ -20,14 +19,6 @@ fn request(address: &str, method: &str, path: &str, body: &str) -> u16 {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer.split(' ').nth(1).unwrap().parse().unwrap()
-}
-
-fn eventually(mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "it never held");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Lines about requests to a path.
@@ -78,14 +69,10 @@ fn logs_on_a_terminal_are_text() {
         quoted(&data),
         quoted(&ports)
     );
-    let mut script = Command::new("script")
-        .args(["--quiet", "--flush", "--command", &command])
-        .arg(&words)
-        .env("FANLOG_LOG", "debug")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut script = Command::new("script");
+    forget_settings(&mut script);
+    script.args(["--quiet", "--flush", "--command", &command]).arg(&words).env("FANLOG_LOG", "debug");
+    let mut script = script.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     eventually(|| ports.exists());
     let addresses: Value = serde_json::from_str(&std::fs::read_to_string(&ports).unwrap()).unwrap();
     assert_eq!(request(addresses["http"].as_str().unwrap(), "GET", "/health", ""), 200);

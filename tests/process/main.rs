@@ -1,6 +1,6 @@
 //! The real binary over real sockets and real files: killed, starved, cut short and lied to.
 //!
-//! Linux only, since it reads `/proc`. `FANLOG_BIN` names another binary than the one that was built for this run.
+//! Linux only, since it reads `/proc`.
 
 mod decisions;
 mod directory;
@@ -10,6 +10,8 @@ mod gateway;
 mod hostile;
 mod kill;
 mod limits;
+#[allow(dead_code, reason = "other programs use the rest")]
+#[path = "../support/program.rs"]
 mod program;
 mod random;
 mod record;

@@ -1,13 +1,17 @@
-//! The server as a process of its own, and what the system tells of it.
+//! The real binary: its commands, its server as a process of its own, and what the system tells of it.
+//!
+//! Linux only, since it reads `/proc`. `FANLOG_BIN` names another binary than the one that was built for this run.
 
+use std::ffi::{OsStr, OsString};
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use fanlog::client::{Client, ClientBuilder};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// Longer than anything takes here; a test that waits so long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,6 +21,41 @@ pub fn binary() -> PathBuf {
     std::env::var_os("FANLOG_BIN").map_or_else(|| env!("CARGO_BIN_EXE_fanlog").into(), PathBuf::from)
 }
 
+/// The binary under test, with no settings of whoever runs the tests.
+pub fn fanlog() -> Command {
+    let mut command = Command::new(binary());
+    forget_settings(&mut command);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Lets no child have the settings of whoever runs the tests.
+pub fn forget_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FANLOG_")) {
+        command.env_remove(name);
+    }
+}
+
+/// What a command that must succeed prints.
+pub fn json_of(output: &Output) -> Value {
+    assert!(output.status.success(), "{} {}", text_of(&output.stdout), text_of(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+pub fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Asks again and again until it holds.
+#[track_caller]
+pub fn eventually(mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "it never held");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// How to start a server.
 #[derive(Debug, Clone)]
 pub struct Launch {
@@ -24,14 +63,16 @@ pub struct Launch {
     pub data: PathBuf,
     /// Where the ports file and the server's words go.
     pub beside: PathBuf,
-    /// The port, or 0.
-    pub port: u16,
+    /// The address of the binary protocol.
+    pub listen: String,
     /// `ulimit` arguments, such as `-n 64`.
     pub ulimit: Option<String>,
-    /// Whether there is a gateway.
-    pub http: bool,
+    /// The address of the gateway, or `off`.
+    pub http: String,
     /// Settings, by their environment variables.
     pub settings: Vec<(&'static str, String)>,
+    /// Flags and their values.
+    pub flags: Vec<(&'static str, OsString)>,
 }
 
 impl Launch {
@@ -40,15 +81,20 @@ impl Launch {
         Self {
             data: directory.join("data"),
             beside: directory.to_owned(),
-            port: 0,
+            listen: "127.0.0.1:0".to_owned(),
             ulimit: None,
-            http: false,
+            http: "off".to_owned(),
             settings: Vec::new(),
+            flags: Vec::new(),
         }
     }
 
-    pub fn port(mut self, port: u16) -> Self {
-        self.port = port;
+    pub fn port(self, port: u16) -> Self {
+        self.listen(&format!("127.0.0.1:{port}"))
+    }
+
+    pub fn listen(mut self, address: &str) -> Self {
+        self.listen = address.to_owned();
         self
     }
 
@@ -57,9 +103,12 @@ impl Launch {
         self
     }
 
-    #[cfg(feature = "http")]
-    pub fn http(mut self) -> Self {
-        self.http = true;
+    pub fn http(self) -> Self {
+        self.http_on("127.0.0.1:0")
+    }
+
+    pub fn http_on(mut self, address: &str) -> Self {
+        self.http = address.to_owned();
         self
     }
 
@@ -73,6 +122,11 @@ impl Launch {
         self
     }
 
+    pub fn flag(mut self, flag: &'static str, value: impl Into<OsString>) -> Self {
+        self.flags.push((flag, value.into()));
+        self
+    }
+
     /// Starts the process and does not wait for it to be ready.
     pub fn spawn(&self) -> Starting {
         let ports_file = self.beside.join("ports.json");
@@ -82,17 +136,15 @@ impl Launch {
             Some(arguments) => {
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(format!("ulimit {arguments} && exec \"$0\" \"$@\"")).arg(binary());
+                forget_settings(&mut shell);
                 shell
             }
-            None => Command::new(binary()),
+            None => fanlog(),
         };
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FANLOG_")) {
-            command.env_remove(name);
-        }
         command.envs(self.settings.iter().map(|(name, value)| (*name, value.as_str())));
         command.arg("serve").arg("--data").arg(&self.data).arg("--ports-file").arg(&ports_file);
-        let http = if self.http { "127.0.0.1:0" } else { "off" };
-        command.args(["--http", http, "--listen", &format!("127.0.0.1:{}", self.port)]);
+        command.args(["--http", &self.http, "--listen", &self.listen]);
+        command.args(self.flags.iter().flat_map(|(flag, value)| [OsStr::new(flag), value]));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(words).spawn().unwrap();
         Starting { child: Owned(child), ports_file, launch: self.clone() }
     }
@@ -159,7 +211,7 @@ impl Starting {
             assert!(start.elapsed() < PATIENCE, "the server is not ready");
             std::thread::sleep(Duration::from_millis(2));
         };
-        let ports: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let ports: Value = serde_json::from_str(&text).unwrap();
         let http = ports["http"].as_str().map(str::to_owned);
         Program { child: self.child, address: ports["tcp"].as_str().unwrap().to_owned(), http, launch: self.launch }
     }
@@ -176,7 +228,6 @@ pub struct Program {
     child: Owned,
     pub address: String,
     /// The gateway's address.
-    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "there is no gateway"))]
     pub http: Option<String>,
     pub launch: Launch,
 }
@@ -184,6 +235,13 @@ pub struct Program {
 impl Program {
     pub fn builder(&self) -> ClientBuilder {
         Client::builder(self.address.clone())
+    }
+
+    /// A command that talks to this server.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = fanlog();
+        command.args(["--server", &self.address]).args(arguments);
+        command
     }
 
     pub async fn client(&self) -> Client {
