@@ -238,6 +238,8 @@ async fn serve(
     set_log_filter: SetLogFilter,
     stopping: CancellationToken,
 ) -> Result<()> {
+    // Whoever reads the ports may send a hangup at once, which ends a process that does not listen for it.
+    let hangup = signal(SignalKind::hangup())?;
     engine.start_threads(plan.committers).context(ServerFault("cannot start".to_owned()))?;
     let fault = || ServerFault("cannot start".to_owned());
     let server = Server::bind(plan.server.clone(), engine.clone()).await.with_context(fault)?;
@@ -249,8 +251,7 @@ async fn serve(
     if let Some(path) = &plan.ports_file {
         write_ports(path, tcp, http).context(ServerFault(format!("cannot write {}", path.display())))?;
     }
-    let hangup = reload_on_hangup(signal(SignalKind::hangup())?, plan.server.clone(), stopping.clone());
-    let reloading = tokio::spawn(hangup);
+    let reloading = tokio::spawn(reload_on_hangup(hangup, plan.server.clone(), stopping.clone()));
     let following = tokio::spawn(plan.server.access.clone().follow(stopping.clone()));
     tokio::join!(server.serve(stopping.clone()), gateway.serve(stopping));
     following.await?;

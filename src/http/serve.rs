@@ -72,9 +72,10 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, 
             }
         }
     }
+    // Before anybody is turned away: who is still there hears why.
+    gateway.draining.send_replace(true);
     drop(listener);
     sampler.abort();
-    gateway.draining.send_replace(true);
     let finished = tokio::time::timeout(drain, async { while sessions.join_next().await.is_some() {} }).await;
     if finished.is_err() {
         tracing::warn!(connections = sessions.len(), "requests did not finish in time and are cut off");
