@@ -1,45 +1,32 @@
 //! Who may do what, over HTTP.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fanlog::access::{Access, JwtAlgorithm, JwtRules, NewToken, Role, TokenId, create_token, revoke_token};
-use fanlog::http::HttpOptions;
+use fanlog::access::{NewToken, Role, TokenId, create_token, revoke_token};
 use fanlog::model::Now;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client};
-use crate::server::{Server, push};
+use crate::program::eventually;
+use crate::server::{Server, metric, push};
 
 /// A server that knows the tokens of a directory.
 struct Guarded {
     server: Server,
-    access: Arc<Access>,
-    directory: tempfile::TempDir,
 }
 
 impl Guarded {
-    fn start(tokens: impl FnOnce(&std::path::Path)) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        tokens(directory.path());
-        let access = Arc::new(Access::with_secret("secret").and_tokens_of(directory.path()).unwrap());
-        let sample_interval = Duration::from_millis(50);
-        let options = HttpOptions { access: access.clone(), sample_interval, ..HttpOptions::default() };
-        Self { server: Server::start_with(options), access, directory }
+    fn start() -> Self {
+        Self { server: Server::start_with(|launch| launch.setting("FANLOG_TOKEN", "secret")) }
     }
 
     fn token(&self, role: Role, prefixes: &[&str]) -> (TokenId, String) {
-        let made = token(self.directory.path(), role, prefixes);
-        self.access.reload().unwrap();
-        made
+        let queue_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+        let new = NewToken { name: "test".into(), role, queue_prefixes, expires_at_us: None };
+        let (token, text) = create_token(&self.server.data(), new, 0).unwrap();
+        self.server.reload();
+        (token.id, text)
     }
-}
-
-fn token(directory: &std::path::Path, role: Role, prefixes: &[&str]) -> (TokenId, String) {
-    let queue_prefixes = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
-    let new = NewToken { name: "test".into(), role, queue_prefixes, expires_at_us: None };
-    let (token, text) = create_token(directory, new, 0).unwrap();
-    (token.id, text)
 }
 
 fn send(client: &mut Client, token: &str, method: &str, path: &str, body: &Value) -> Answer {
@@ -72,7 +59,7 @@ fn holders(method: &str, path: &str) -> &'static [Role] {
 
 #[test]
 fn every_role_may_call_what_is_its_own_and_nothing_else() {
-    let guarded = Guarded::start(|_| ());
+    let guarded = Guarded::start();
     let tokens = Role::ALL.map(|role| (role, guarded.token(role, &[]).1));
     let mut client = guarded.server.client();
     let document = send(&mut client, "secret", "GET", "/openapi.json", &Value::Null).expect(200);
@@ -101,7 +88,7 @@ fn every_role_may_call_what_is_its_own_and_nothing_else() {
 
 #[test]
 fn a_transaction_that_acknowledges_needs_more_than_one_that_pushes() {
-    let guarded = Guarded::start(|_| ());
+    let guarded = Guarded::start();
     let (_, writer) = guarded.token(Role::WriteOnly, &[]);
     let mut client = guarded.server.client();
     let pushing = json!({ "operations": [{ "type": "push", "items": [{ "queue": "q", "payload": 1 }] }] });
@@ -115,7 +102,7 @@ fn a_transaction_that_acknowledges_needs_more_than_one_that_pushes() {
 
 #[test]
 fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
-    let guarded = Guarded::start(|_| ());
+    let guarded = Guarded::start();
     let (_, bound) = guarded.token(Role::Admin, &["ours."]);
     let mut client = guarded.server.client();
     for queue in ["ours.a", "theirs.a"] {
@@ -125,8 +112,9 @@ fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
         send(&mut client, "secret", "POST", "/api/v1/push", &body).expect(201);
         let taken = send(&mut client, "secret", "GET", &format!("/api/v1/pop/queue/{queue}?consumerGroup=theirs"), &Value::Null);
         assert!([200, 204].contains(&taken.status), "{}", taken.text);
+        // There is something in the series.
+        send(&mut client, "secret", "POST", "/api/v1/stats/refresh", &Value::Null).expect(200);
     }
-    std::thread::sleep(Duration::from_millis(300));
 
     let refused = [
         ("POST", "/api/v1/push", json!({ "items": [{ "queue": "theirs.a", "payload": 1 }] })),
@@ -175,22 +163,27 @@ fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
     let both = json!({ "items": [{ "queue": "ours.a", "payload": 1 }, { "queue": "theirs.a", "payload": 1 }] });
     let rows = send(&mut client, &bound, "POST", "/api/v1/push", &both).expect(201);
     assert_eq!((rows[0]["status"].as_str(), rows[1]["code"].as_str()), (Some("queued"), Some("unauthorized")), "{rows}");
-    assert_eq!(guarded.server.engine.queue("theirs.a").unwrap().stats.messages_pushed, 1);
+    let theirs = send(&mut client, "secret", "GET", "/api/v1/queues/theirs.a/partitions", &Value::Null).expect(200);
+    assert_eq!(theirs["partitions"][0]["end"], 1, "{theirs}");
 }
 
 #[test]
 fn a_revoked_token_is_refused_at_once_and_its_waiting_pop_too() {
-    let guarded = Guarded::start(|_| ());
+    let guarded = Guarded::start();
     let (id, text) = guarded.token(Role::ReadWrite, &[]);
     let mut client = guarded.server.client();
     send(&mut client, "secret", "POST", "/api/v1/configure", &json!({ "queue": "q" })).expect(200);
     let head =
         format!("GET /api/v1/pop/queue/q?wait=true&timeout=25000 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {text}\r\n\r\n");
     client.raw(head.as_bytes());
-    std::thread::sleep(Duration::from_millis(300));
+    let mut operator = guarded.server.client();
+    eventually(|| {
+        let text = send(&mut operator, "secret", "GET", "/metrics/prometheus", &Value::Null).text;
+        metric(&text, "fanlog_waiting_pops") == 1.0
+    });
     let started = Instant::now();
-    revoke_token(guarded.directory.path(), &id).unwrap();
-    guarded.access.reload().unwrap();
+    revoke_token(&guarded.server.data(), &id).unwrap();
+    guarded.server.reload();
     assert_eq!(client.answer().expect(401)["error"], "token is no longer valid");
     assert!(started.elapsed() < Duration::from_secs(10));
     assert_eq!(send(&mut client, &text, "GET", "/api/v1/status", &Value::Null).expect(401)["error"], "token is wrong");
@@ -198,7 +191,7 @@ fn a_revoked_token_is_refused_at_once_and_its_waiting_pop_too() {
 
 #[test]
 fn wrong_tokens_are_limited() {
-    let guarded = Guarded::start(|_| ());
+    let guarded = Guarded::start();
     let (_, text) = guarded.token(Role::ReadOnly, &[]);
     let mut client = guarded.server.client();
     for _ in 0..10 {
@@ -215,7 +208,7 @@ fn wrong_tokens_are_limited() {
 
 #[test]
 fn who_does_not_prove_who_they_are_does_not_keep_a_connection() {
-    let guarded = Guarded::start(|_| ());
+    let guarded = Guarded::start();
     let (mut stranger, mut friend) = (guarded.server.client(), guarded.server.client());
     send(&mut friend, "secret", "GET", "/api/v1/status", &Value::Null).expect(200);
     assert_eq!(stranger.get("/health").status, 200);
@@ -251,8 +244,10 @@ fn hs256(secret: &[u8], claims: &Value) -> String {
 #[test]
 fn the_subject_of_a_json_web_token_is_the_producer() {
     const SECRET: &[u8] = b"a secret that nobody guesses soon";
-    let access = Access::default().and_jwt(JwtRules::of(JwtAlgorithm::Hs256), SECRET).unwrap();
-    let server = Server::start_with(HttpOptions { access: Arc::new(access), ..HttpOptions::default() });
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("jwt.key");
+    std::fs::write(&key, SECRET).unwrap();
+    let server = Server::start_with(|launch| launch.flag("--jwt-algorithm", "HS256").flag("--jwt-key-file", &key));
     let mut client = server.client();
     let exp = Now::read().wall_us / 1_000_000 + 600;
     let shop = hs256(SECRET, &json!({ "sub": "shop", "role": "read-write", "exp": exp }));

@@ -1,10 +1,13 @@
 //! Queues, messages, dead letters, traces, status and metrics.
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use fanlog::http::HttpOptions;
 use serde_json::{Value, json};
 
+use crate::inside::Inside;
+use crate::program::eventually;
 use crate::server::{Server, ack, pop, push, unique};
 
 #[test]
@@ -204,8 +207,7 @@ fn resources_and_status_have_real_numbers() {
 
 #[test]
 fn health_readiness_and_metrics_answer() {
-    let count_connections: fanlog::http::CountConnections = std::sync::Arc::new(|| 3);
-    let server = Server::start_with(HttpOptions { count_connections: Some(count_connections), ..HttpOptions::default() });
+    let server = Server::start();
     let mut client = server.client();
     let queue = unique("metrics");
     push(&mut client, &queue, &[json!(1), json!(2)]);
@@ -217,7 +219,11 @@ fn health_readiness_and_metrics_answer() {
     assert_eq!((&ready["ready"], &ready["reasons"]), (&json!(true), &json!([])));
     let metrics = client.get("/metrics").expect(200);
     assert_eq!(metrics["messages"]["total"], 2);
-    let text = client.get("/metrics/prometheus").text;
+    let text = server.over_tcp(async |first| {
+        let (_second, _third) = (server.program().client().await, server.program().client().await);
+        first.ping().await.unwrap();
+        client.get("/metrics/prometheus").text
+    });
     for line in [
         format!("fanlog_pushed_messages_total{{queue=\"{queue}\"}} 2.0"),
         format!("fanlog_group_lag_messages{{queue=\"{queue}\",group=\"g\"}} 1.0"),
@@ -249,7 +255,7 @@ fn health_readiness_and_metrics_answer() {
 
 #[test]
 fn a_full_disk_makes_the_server_unready_but_alive() {
-    let server = Server::start_with(HttpOptions { disk_free_bytes_min: u64::MAX, ..HttpOptions::default() });
+    let server = Inside::start(HttpOptions { disk_free_bytes_min: u64::MAX, ..HttpOptions::default() });
     let mut client = server.client();
     let ready = client.get("/readyz").expect(503);
     assert_eq!(ready["ready"], false);
@@ -260,16 +266,17 @@ fn a_full_disk_makes_the_server_unready_but_alive() {
 
 #[test]
 fn a_server_that_stops_says_so_to_who_is_still_there() {
-    let mut server = Server::start();
+    let server = Server::start();
     let mut clients = ["/readyz", "/health"].map(|path| {
         let mut client = server.client();
-        client.raw(format!("GET {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n").as_bytes());
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n");
+        client.raw(head.as_bytes());
+        assert_eq!(client.answer().status, 100, "the server waits for the body");
         client
     });
-    std::thread::sleep(Duration::from_millis(200));
-    // The server waits for these requests, whose bodies are not whole yet.
+    let address = server.address;
     let stopping = std::thread::spawn(move || server.stop());
-    std::thread::sleep(Duration::from_millis(300));
+    eventually(|| TcpStream::connect(address).is_err());
     clients.iter_mut().for_each(|client| client.raw(b"{}"));
     let [ready, health] = clients.map(|mut client| client.answer().expect(503));
     assert_eq!((&ready["ready"], &ready["reasons"]), (&json!(false), &json!(["the server is stopping"])));
@@ -279,11 +286,11 @@ fn a_server_that_stops_says_so_to_who_is_still_there() {
 
 #[test]
 fn series_show_what_happened() {
-    let server = Server::start_with(HttpOptions { sample_interval: Duration::from_millis(50), ..HttpOptions::default() });
+    let server = Server::start();
     let mut client = server.client();
     let queue = unique("series");
     // A series begins with the first sample: what came before it is not in it.
-    std::thread::sleep(Duration::from_millis(200));
+    client.post("/api/v1/stats/refresh", &Value::Null).expect(200);
     push(&mut client, &queue, &[json!(1), json!(2), json!(3)]);
     let messages = pop(&mut client, &queue, "g", 2);
     ack(&mut client, &messages[1], "completed");

@@ -79,6 +79,11 @@ impl Client {
         self.stream.read_to_end(&mut Vec::new()).is_ok()
     }
 
+    /// Waits until an answer begins.
+    pub fn await_answer(&mut self) {
+        assert!(!self.stream.fill_buf().unwrap().is_empty(), "the server closed the connection");
+    }
+
     /// Reads an answer.
     pub fn answer(&mut self) -> Answer {
         let mut head = String::new();

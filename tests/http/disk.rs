@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::server::{Server, ack, pop, push, unique};
+use crate::inside::Inside;
+use crate::server::{ack, pop, push, unique};
 
 /// A queue with small segments.
 fn configure(client: &mut Client) -> String {
@@ -21,7 +22,7 @@ fn item(queue: &str, payload: Value) -> Value {
 #[test]
 fn a_full_disk_is_507_while_reading_goes_on_and_pushes_go_on_when_there_is_room() {
     let disk = SimDisk::new(1);
-    let server = Server::start_on(&disk);
+    let server = Inside::start_on(&disk);
     let mut client = server.client();
     let queue = configure(&mut client);
     push(&mut client, &queue, &[json!(1), json!(2)]);
@@ -52,7 +53,7 @@ fn a_full_disk_is_507_while_reading_goes_on_and_pushes_go_on_when_there_is_room(
 #[test]
 fn a_failed_sync_stops_writing_and_readiness_names_the_queue() {
     let disk = SimDisk::new(2);
-    let server = Server::start_on(&disk);
+    let server = Inside::start_on(&disk);
     let mut client = server.client();
     let (sick, well) = (configure(&mut client), configure(&mut client));
     push(&mut client, &sick, &[json!("before")]);

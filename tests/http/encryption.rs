@@ -2,19 +2,14 @@
 
 use std::time::Duration;
 
-use fanlog::http::{EncryptionKey, HttpOptions};
+use fanlog::client::messages_of;
 use serde_json::json;
 
 use crate::server::{Server, ack, pop, push, unique};
 
-fn options(key: Option<&str>) -> HttpOptions {
-    let encryption_key = key.map(|digit| EncryptionKey::parse(&digit.repeat(64)).unwrap());
-    HttpOptions { encryption_key, sample_interval: Duration::from_secs(3600), ..HttpOptions::default() }
-}
-
 #[test]
 fn an_encrypted_queue_round_trips_and_stores_no_plaintext() {
-    let server = Server::start_with(options(Some("a")));
+    let server = Server::start_with(|launch| launch.setting("FANLOG_ENCRYPTION_KEY", "a".repeat(64)));
     let mut client = server.client();
     let queue = unique("secret");
     let body = json!({ "queue": queue, "options": { "encryptionEnabled": true, "retryLimit": 0 } });
@@ -29,11 +24,8 @@ fn an_encrypted_queue_round_trips_and_stores_no_plaintext() {
         messages_max: 10,
         bytes_max: 1 << 20,
     };
-    let stored = server.engine.fetch(&request, fanlog::model::Now::read()).unwrap();
-    let stored = match &stored.batches[0] {
-        fanlog::model::BatchSlice::Whole(bytes) => fanlog::record::StoredBatch::parse(bytes.clone()).unwrap().messages().unwrap(),
-        fanlog::model::BatchSlice::Messages(messages) => messages.clone(),
-    };
+    let stored = server.over_tcp(async |client| client.fetch(&request, Duration::ZERO).await.unwrap());
+    let stored = messages_of(stored.batches).unwrap();
     let text = String::from_utf8(stored[0].payload.to_vec()).unwrap();
     assert!(text.contains("authTag") && !text.contains("hunter2"), "{text}");
     let messages = pop(&mut client, &queue, "g", 1);
@@ -46,14 +38,14 @@ fn an_encrypted_queue_round_trips_and_stores_no_plaintext() {
 
 #[test]
 fn without_a_key_there_is_an_error_and_never_plaintext() {
-    let server = Server::start_with(options(None));
+    let server = Server::start();
     let mut client = server.client();
     let queue = unique("keyless");
     let configure = json!({ "queue": queue, "options": { "encryptionEnabled": true } });
     assert_eq!(client.post("/api/v1/configure", &configure).expect(400)["code"], "encryption_key_missing");
     // Another door may have switched it on.
     let patch = fanlog::model::SettingsPatch { encryption_enabled: Some(true), ..Default::default() };
-    server.engine.create_queue(&queue, &patch, fanlog::model::Now::read()).unwrap();
+    server.over_tcp(async |client| client.create_queue(&queue, patch).await.unwrap());
     let items = json!({ "items": [{ "queue": queue, "payload": "plain" }] });
     assert_eq!(client.post("/api/v1/push", &items).expect(400)["code"], "encryption_key_missing");
     let operations = json!({ "operations": [{ "type": "push", "queue": queue, "payload": "plain" }] });

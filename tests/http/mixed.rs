@@ -1,36 +1,22 @@
-//! Both doors at once: binary clients and HTTP clients on the same queues of one engine.
+//! Both doors at once: binary clients and HTTP clients on the same queues of one process.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use fanlog::client::{Client as BinaryClient, messages_of};
+use fanlog::client::messages_of;
 use fanlog::model::{AckItem, AckRequest, AckTarget, AckVerb, PopRequest, PushItem, PushRequest, Start};
 use fanlog::record::{Attributes, Message};
-use fanlog::server::{Server as BinaryServer, ServerOptions};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 use crate::server::{Server, ack, pop, push, unique};
-
-/// Serves the binary protocol over the same engine.
-fn binary(server: &Server) -> (SocketAddr, CancellationToken) {
-    let options = ServerOptions { listen: "127.0.0.1:0".parse().unwrap(), ..ServerOptions::default() };
-    let stop = CancellationToken::new();
-    let bound = server.runtime().block_on(BinaryServer::bind(options, server.engine.clone())).unwrap();
-    let address = bound.local_addr();
-    server.runtime().spawn(bound.serve(stop.clone()));
-    (address, stop)
-}
 
 #[test]
 fn both_protocols_see_the_same_messages_groups_and_acknowledgements() {
     let server = Server::start();
-    let (address, stop) = binary(&server);
     let mut http = server.client();
     let queue = unique("mixed");
-    let runtime = server.runtime();
-    let tcp = runtime.block_on(BinaryClient::builder(address.to_string()).connect()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let tcp = runtime.block_on(server.program().client());
 
     // One message through each door.
     let attributes = json!({ "region": "eu", "n": 1 });
@@ -90,14 +76,12 @@ fn both_protocols_see_the_same_messages_groups_and_acknowledgements() {
     let request = PushRequest { queue: queue.clone(), partition: "Default".into(), items, producer: None };
     runtime.block_on(tcp.push(&request)).unwrap();
     assert_eq!(waiting.answer().expect(200)["messages"][0]["data"], 3);
-    stop.cancel();
 }
 
 #[test]
 fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repetition() {
     const EACH: u64 = 300;
     let server = Server::start();
-    let (address, stop) = binary(&server);
     let queue = unique("shared-load");
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -108,8 +92,7 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
             }
         });
         scope.spawn(|| {
-            server.runtime().block_on(async {
-                let client = BinaryClient::builder(address.to_string()).connect().await.unwrap();
+            server.over_tcp(async |client| {
                 for n in EACH..2 * EACH {
                     let items = PushItem::Messages(vec![Message::new(n.to_string())]);
                     let partition = format!("p{}", n % 4);
@@ -134,8 +117,7 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
             seen
         });
         let tcp = scope.spawn(|| {
-            server.runtime().block_on(async {
-                let client = BinaryClient::builder(address.to_string()).connect().await.unwrap();
+            server.over_tcp(async |client| {
                 let start = Some(Start::Beginning);
                 let request = PopRequest { start, partitions_max: 8, ..PopRequest::any(&queue, 7).group("shared") };
                 let mut seen = Vec::new();
@@ -179,5 +161,4 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
         assert_eq!(seen.len() as u64, 2 * EACH, "something came twice or never");
         assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), (0..2 * EACH).collect());
     });
-    stop.cancel();
 }

@@ -9,9 +9,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fanlog::access::Access;
-use fanlog::http::HttpOptions;
-use fanlog::tls::{TlsFiles, TlsServer};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -53,9 +50,11 @@ fn ask(
 fn start(authority: &Authority, client_ca: Option<&Authority>) -> (Server, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) = authority.server(&["localhost"], directory.path());
-    let tls = TlsServer::open(TlsFiles { certificate, key, client_ca: client_ca.map(Authority::ca) }).unwrap();
-    let access = Arc::new(Access::with_secret("secret"));
-    (Server::start_with(HttpOptions { tls: Some(Arc::new(tls)), access, ..HttpOptions::default() }), directory)
+    let server = Server::start_with(|launch| {
+        let launch = launch.setting("FANLOG_TOKEN", "secret").flag("--tls-cert", certificate).flag("--tls-key", key);
+        client_ca.map_or(launch.clone(), |authority| launch.flag("--tls-client-ca", authority.ca()))
+    });
+    (server, directory)
 }
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer secret\r\n\r\n";

@@ -31,7 +31,8 @@ pub fn fanlog() -> Command {
 
 /// Lets no child have the settings of whoever runs the tests.
 pub fn forget_settings(command: &mut Command) {
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"FANLOG_")) {
+    let is_setting = |name: &OsStr| name.as_encoded_bytes().starts_with(b"FANLOG_") || name == "QUEEN_ENCRYPTION_KEY";
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
     }
 }
