@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fanlog::client::Client as BinaryClient;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -72,10 +71,7 @@ impl Server {
 
     /// Reads tokens and certificates again.
     pub fn reload(&self) {
-        let count = || self.program().words().matches("tokens and certificates are read again").count();
-        let before = count();
-        self.program().signal(Signal::HUP);
-        eventually(|| count() > before);
+        self.program().hang_up("tokens and certificates are read again");
     }
 }
 

@@ -5,10 +5,9 @@
 mod samples;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::time::Duration;
 
-use fanlog::access::{Access, JwtAlgorithm, JwtRules, NewToken, Role, TOKEN_FILE, TokenId, create_token, revoke_token};
+use fanlog::access::{NewToken, Role, TOKEN_FILE, TokenId, create_token, revoke_token};
+use fanlog::client::Client;
 use fanlog::model::{
     AckItem, AckRequest, AckTarget, AckVerb, Compression, DeadLetterQuery, ErrorCode, Now, PopRequest, PopSource, PushItem,
     PushRequest, SettingsPatch, TransactionRequest,
@@ -19,9 +18,8 @@ use fanlog::protocol::{
 };
 use fanlog::record::{BatchBuilder, Message};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Raw, Running, eventually, push_of, within};
+use crate::harness::{Raw, Running, eventually, push_of};
 
 /// A token with its text.
 fn token(directory: &Path, role: Role, prefixes: &[&str]) -> (TokenId, String) {
@@ -31,10 +29,9 @@ fn token(directory: &Path, role: Role, prefixes: &[&str]) -> (TokenId, String) {
     (token.id, text)
 }
 
-async fn start(directory: &Path) -> (Running, Arc<Access>) {
-    let access = Arc::new(Access::default().and_tokens_of(directory).unwrap());
-    let used = access.clone();
-    (Running::start_with(move |options| options.access = used).await, access)
+/// A server over this data directory, which has tokens.
+fn start(directory: &Path) -> Running {
+    Running::start_with(|launch| launch.data(directory))
 }
 
 async fn enter(server: &Running, token: &str) -> Raw {
@@ -72,7 +69,7 @@ fn holders(operation: Operation, is_transaction_with_acks: bool) -> &'static [Ro
 async fn every_role_may_do_what_is_its_own_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = Role::ALL.map(|role| (role, token(directory.path(), role, &[]).1));
-    let (server, _) = start(directory.path()).await;
+    let server = start(directory.path());
     let mut refused = 0;
     for (role, token) in &tokens {
         for (name, request) in samples::requests() {
@@ -107,16 +104,14 @@ async fn every_role_may_do_what_is_its_own_and_nothing_else() {
 }
 
 /// Two queues of one namespace, one of them in reach.
-async fn two_queues(server: &Running) {
-    let engine = server.engine.clone();
-    let fill = move || {
-        for queue in ["ours.a", "theirs.a"] {
-            let settings = SettingsPatch { namespace: Some("shared".into()), ..SettingsPatch::default() };
-            engine.create_queue(queue, &settings, Now::read()).unwrap();
-            engine.push(push_of(queue, "p", ["one", "two"]), Now::read()).unwrap();
-        }
-    };
-    tokio::task::spawn_blocking(fill).await.unwrap();
+async fn two_queues(server: &Running, admin: &str) {
+    let client = Client::builder(server.address.to_string()).token(admin).connect().await.unwrap();
+    for queue in ["ours.a", "theirs.a"] {
+        let settings = SettingsPatch { namespace: Some("shared".into()), ..SettingsPatch::default() };
+        client.create_queue(queue, settings).await.unwrap();
+        client.push(&push_of(queue, "p", ["one", "two"])).await.unwrap();
+    }
+    client.close().await;
 }
 
 fn pop(source: PopSource) -> Pop {
@@ -132,8 +127,8 @@ async fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
     let directory = tempfile::tempdir().unwrap();
     let (_, bound) = token(directory.path(), Role::Admin, &["ours.", "mine"]);
     let (_, free) = token(directory.path(), Role::Admin, &[]);
-    let (server, _) = start(directory.path()).await;
-    two_queues(&server).await;
+    let server = start(directory.path());
+    two_queues(&server, &free).await;
     let (mut raw, mut admin) = (enter(&server, &bound).await, enter(&server, &free).await);
     let unauthorized = |error: ErrorReply, operation: &str| {
         assert_eq!(error.code(), Some(ErrorCode::Unauthorized), "{}", error.text);
@@ -208,12 +203,11 @@ async fn a_revoked_token_ends_its_sessions_and_no_others() {
     let directory = tempfile::tempdir().unwrap();
     let (id, gone) = token(directory.path(), Role::ReadWrite, &[]);
     let (_, kept) = token(directory.path(), Role::ReadWrite, &[]);
-    let (server, access) = start(directory.path()).await;
-    let stopping = CancellationToken::new();
-    let following = tokio::spawn(access.follow(stopping.clone()));
+    let (_, admin) = token(directory.path(), Role::Admin, &[]);
+    let server = start(directory.path());
     let (mut idle, mut waiting) = (enter(&server, &gone).await, enter(&server, &gone).await);
     let mut bystander = enter(&server, &kept).await;
-    two_queues(&server).await;
+    two_queues(&server, &admin).await;
     let patient = Pop { request: PopRequest::any("ours.a", 10).group("late"), wait_ms: 60_000 };
     waiting.send(&patient).await;
     assert!(revoke_token(directory.path(), &id).unwrap());
@@ -232,21 +226,21 @@ async fn a_revoked_token_ends_its_sessions_and_no_others() {
     .await;
     // A file that is damaged meanwhile shuts nobody out and lets nobody in.
     std::fs::write(directory.path().join(TOKEN_FILE), "[]").unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    eventually(async || server.program().words().contains("the tokens that were known stay as they were").then_some(())).await;
     assert_eq!(bystander.call(&Ping { nonce: 5 }).await.unwrap().nonce, 5);
     assert_eq!(refusal(&server, "").await.text, "server asks for a token");
-    stopping.cancel();
-    within(following).await.unwrap();
     server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_expires_ends_its_sessions() {
     let directory = tempfile::tempdir().unwrap();
+    token(directory.path(), Role::Admin, &[]);
+    let server = start(directory.path());
     let until_us = Now::read().wall_us + 1_500_000;
     let new = NewToken { name: "brief".into(), role: Role::Admin, queue_prefixes: Vec::new(), expires_at_us: Some(until_us) };
     let (_, text) = create_token(directory.path(), new, 0).unwrap();
-    let (server, _) = start(directory.path()).await;
+    server.program().hang_up("tokens and certificates are read again");
     let mut raw = enter(&server, &text).await;
     assert_eq!(raw.last_error().await.text, "token has expired");
     assert!(Now::read().wall_us >= until_us);
@@ -258,8 +252,7 @@ async fn a_token_that_expires_ends_its_sessions() {
 async fn wrong_tokens_are_limited_and_who_has_one_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let (_, text) = token(directory.path(), Role::ReadWrite, &[]);
-    let access = Arc::new(Access::with_secret("secret").and_tokens_of(directory.path()).unwrap());
-    let server = Running::start_with(move |options| options.access = access).await;
+    let server = Running::start_with(|launch| launch.data(directory.path()).setting("FANLOG_TOKEN", "secret"));
     let mut friend = enter(&server, "secret").await;
     for _ in 0..10 {
         assert_eq!(refusal(&server, "guess").await.code(), Some(ErrorCode::Unauthorized));
@@ -276,7 +269,7 @@ async fn wrong_tokens_are_limited_and_who_has_one_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_hello_leave_room_for_those_with_one() {
-    let server = Running::start_with(|options| options.handshakes_max = 2).await;
+    let server = Running::start_with(|launch| launch.setting("FANLOG_HANDSHAKES_MAX", 2));
     let mut old = server.raw().await;
     let silent = [server.stranger().await, server.stranger().await];
     // Those two are accepted when a third is turned away.
@@ -302,7 +295,7 @@ async fn connections_without_a_hello_leave_room_for_those_with_one() {
 /// Who produced a message is what a door has found out, and not what a client writes, packed or plain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_does_not_write_who_produced_a_message() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     let message = |key: &str, value: &str| {
         let mut message = Message::new("x");
@@ -342,12 +335,14 @@ fn hs256(secret: &[u8], claims: &serde_json::Value) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_json_web_token_is_a_token_too() {
     const SECRET: &[u8] = b"a secret that nobody guesses soon";
-    let access = Access::default().and_jwt(JwtRules::of(JwtAlgorithm::Hs256), SECRET).unwrap();
-    assert!(access.is_required());
-    let server = Running::start_with(move |options| options.access = Arc::new(access)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("jwt.key");
+    std::fs::write(&key, SECRET).unwrap();
+    let server = Running::start_with(|launch| launch.flag("--jwt-algorithm", "HS256").flag("--jwt-key-file", &key));
+    assert_eq!(refusal(&server, "").await.text, "server asks for a token");
     let exp = Now::read().wall_us / 1_000_000 + 600;
     let claims = json!({ "sub": "shop", "role": "read-only", "queue_prefixes": ["ours."], "exp": exp });
-    two_queues(&server).await;
+    two_queues(&server, &hs256(SECRET, &json!({ "role": "admin", "exp": exp }))).await;
     let mut raw = enter(&server, &hs256(SECRET, &claims)).await;
     assert_eq!(raw.call(&QueueList { after: None, limit: 10 }).await.unwrap().queues.len(), 1);
     let error = raw.call(&push_of("ours.a", "p", ["x"])).await.unwrap_err();

@@ -14,7 +14,7 @@ use crate::harness::{Running, completed, push_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_are_made_changed_listed_and_deleted() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     for index in 0..5 {
         client.create_queue(&format!("q{index}"), SettingsPatch::default()).await.unwrap();
@@ -37,7 +37,7 @@ async fn queues_are_made_changed_listed_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn partitions_are_listed_by_pages() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     for lane in 0..5 {
         client.push(&push_of("q", &format!("lane-{lane}"), ["a", "b"])).await.unwrap();
@@ -55,7 +55,7 @@ async fn partitions_are_listed_by_pages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_are_declared_changed_moved_and_deleted() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     client.create_queue("q", SettingsPatch::default()).await.unwrap();
     let declaration = GroupDeclaration { filter: ":a = 1".into(), ..GroupDeclaration::default() };
@@ -99,7 +99,7 @@ async fn groups_are_declared_changed_moved_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn filtered_groups_say_what_they_judge_and_what_was_dropped() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     client.push(&push_of("q", "p", ["stored before"])).await.unwrap();
     let declaration = GroupDeclaration { filter: "NOT :a".into(), start: Some(Start::Beginning), ..GroupDeclaration::default() };
@@ -133,7 +133,7 @@ async fn filtered_groups_say_what_they_judge_and_what_was_dropped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attributes_of_the_server_cannot_be_set_over_a_connection() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     let mut attributes = Attributes::new();
     attributes.insert("fanlog.encrypted", "aes-256-gcm").unwrap();
@@ -154,7 +154,7 @@ async fn attributes_of_the_server_cannot_be_set_over_a_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_listed_replayed_and_deleted() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     client.push(&push_of("q", "p", ["bad", "worse"])).await.unwrap();
     let pop = PopRequest { start: Some(Start::Beginning), ..PopRequest::any("q", 2).group("g") };
@@ -183,7 +183,7 @@ async fn dead_letters_are_listed_replayed_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_traces_filters_and_transactions_are_within_reach() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     client.push(&push_of("q", "p", ["m"])).await.unwrap();
     let name = || PartitionSelector::Name("p".into());

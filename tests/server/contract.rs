@@ -23,7 +23,7 @@ fn first(queue: &str, group: &str) -> PopRequest {
 /// The first pop of a group finds a message that is held back: it waits for that, too, and not until its own time is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_pop_of_a_group_waits_for_the_end_of_a_delay_and_of_a_window() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     let delay = SettingsPatch { delayed_processing_s: Some(1), ..SettingsPatch::default() };
     let window = SettingsPatch { window_buffer_s: Some(1), ..SettingsPatch::default() };
@@ -40,7 +40,7 @@ async fn the_first_pop_of_a_group_waits_for_the_end_of_a_delay_and_of_a_window()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pop_of_a_namespace_waits_for_a_queue_that_is_not_there_yet() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut waiting = server.raw().await;
     let source = PopSource::Discover { namespace: Some("shop".into()), task: None };
     let request = PopRequest { source, partitions_max: 64, ..first("", "g") };
@@ -61,7 +61,7 @@ async fn a_pop_of_a_namespace_waits_for_a_queue_that_is_not_there_yet() {
 /// Given back by its consumer: who waits for it gets it at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_given_back_goes_to_who_waits() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     client.push(&push_of("q", "p", ["m"])).await.unwrap();
     let held = client.pop(&first("q", "g"), Duration::ZERO).await.unwrap();
@@ -75,13 +75,13 @@ async fn a_message_given_back_goes_to_who_waits() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_are_listed_by_their_lag_and_a_message_shows_who_has_read_it() {
-    let server = Running::start().await;
+    let (server, engine) = Running::inside_with_engine(|_| ()).await;
     let client = server.client().await;
     let now = Now::read();
     let two_hours_ago = Now { wall_us: now.wall_us - 7_200_000_000, ..now };
     for queue in ["p", "q"] {
-        server.engine.push(push_of(queue, "a", ["0"]), two_hours_ago).unwrap();
-        server.engine.pop(&first(queue, "slow"), now).unwrap();
+        engine.push(push_of(queue, "a", ["0"]), two_hours_ago).unwrap();
+        engine.pop(&first(queue, "slow"), now).unwrap();
         let fast = PopRequest { auto_ack: true, ..first(queue, "fast") };
         assert_eq!(client.pop(&fast, Duration::ZERO).await.unwrap().claims.len(), 1);
     }
@@ -110,7 +110,7 @@ async fn groups_are_listed_by_their_lag_and_a_message_shows_who_has_read_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_paused_resumed_started_elsewhere_and_removed_everywhere() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     for queue in ["p", "q"] {
         client.push(&push_of(queue, "a", ["0"])).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_group_is_paused_resumed_started_elsewhere_and_removed_everywhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_sent_again_under_its_number_or_id_is_stored_once() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     let result = |reply: PushReply| reply.results.get(0).unwrap();
     let numbered = |sequence| PushRequest { producer: Some((7, 0, sequence)), ..push_of("q", "a", ["m"]) };

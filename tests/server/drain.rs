@@ -8,7 +8,7 @@ use crate::harness::{Running, decode, push_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_answers_everything_and_leaves_what_was_pushed() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     raw.call(&push_of("q", "p", ["seed"])).await.unwrap();
     raw.call(&push_of("quiet", "p", ["seed"])).await.unwrap();
@@ -49,7 +49,7 @@ async fn a_stop_answers_everything_and_leaves_what_was_pushed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_and_strangers_do_not_hold_up_a_stop() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut idle = server.raw().await;
     let _stranger = server.stranger().await;
     let start = std::time::Instant::now();

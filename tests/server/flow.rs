@@ -10,7 +10,7 @@ use crate::harness::{Running, decode, eventually, push_of, random_bytes, within}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_over_the_bound_are_told_so_and_room_comes_back() {
-    let server = Running::start_with(|options| options.connections_max = 2).await;
+    let server = Running::start_with(|launch| launch.setting("FANLOG_CONNECTIONS_MAX", 2));
     let (first, _second) = (server.raw().await, server.raw().await);
     let mut third = server.stranger().await;
     let error = third.last_error().await;
@@ -27,7 +27,7 @@ async fn connections_over_the_bound_are_told_so_and_room_comes_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_over_the_budget_wait_and_none_is_refused() {
-    let server = Running::start_with(|options| {
+    let server = Running::inside(|options| {
         options.in_flight_bytes_max = 64 << 10;
         options.connection_in_flight_bytes_max = 16 << 10;
     })
@@ -46,7 +46,7 @@ async fn requests_over_the_budget_wait_and_none_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_reads_is_closed_and_others_go_on() {
-    let server = Running::start_with(|options| {
+    let server = Running::inside(|options| {
         options.write_stall = Duration::from_millis(300);
         options.connection_out_bytes_max = 1 << 20;
     })
@@ -68,7 +68,7 @@ async fn a_client_that_never_reads_is_closed_and_others_go_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_requests_are_bounded_and_their_places_come_back() {
-    let server = Running::start_with(|options| options.connection_waiting_max = 3).await;
+    let server = Running::inside(|options| options.connection_waiting_max = 3).await;
     let mut raw = server.raw().await;
     raw.call(&push_of("q", "p", ["m"])).await.unwrap();
     let wait = |wait_ms| Pop { request: PopRequest::any("q", 1).group("late"), wait_ms };

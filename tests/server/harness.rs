@@ -1,4 +1,4 @@
-//! A real server on a free port with a directory of its own, and a client that speaks raw bytes.
+//! A server on a free port with a directory of its own, and a client that speaks raw bytes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,24 +15,46 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::program::{Launch, Program};
+
 /// Longer than anything takes here; a test that waits so long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server in this process.
+/// A server, and what ends it.
 pub struct Running {
     pub address: SocketAddr,
-    pub engine: Engine,
-    pub shutdown: CancellationToken,
-    task: JoinHandle<()>,
+    kind: Kind,
     _directory: tempfile::TempDir,
 }
 
+enum Kind {
+    /// The real binary.
+    Process(Program),
+    /// In this process, for what no setting of the binary reaches.
+    Inside { engine: Engine, shutdown: CancellationToken, task: JoinHandle<()> },
+}
+
 impl Running {
-    pub async fn start() -> Self {
-        Self::start_with(|_| ()).await
+    /// The real binary.
+    pub fn start() -> Self {
+        Self::start_with(|launch| launch)
     }
 
-    pub async fn start_with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+    /// The real binary with settings.
+    pub fn start_with(change: impl FnOnce(Launch) -> Launch) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let program = change(Launch::in_directory(directory.path())).start();
+        let address = program.address.parse().unwrap();
+        Self { address, kind: Kind::Process(program), _directory: directory }
+    }
+
+    /// A server inside this process, with bounds and times that are no settings.
+    pub async fn inside(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        Self::inside_with_engine(change).await.0
+    }
+
+    /// The same with its engine, for pushes of another time.
+    pub async fn inside_with_engine(change: impl FnOnce(&mut ServerOptions)) -> (Self, Engine) {
         let directory = tempfile::tempdir().unwrap();
         let (engine, _) = Engine::open_path(directory.path(), EngineOptions::default(), Now::read()).unwrap();
         engine.start_threads(1).unwrap();
@@ -41,7 +63,8 @@ impl Running {
         let server = Server::bind(options, engine.clone()).await.unwrap();
         let (address, shutdown) = (server.local_addr(), CancellationToken::new());
         let task = tokio::spawn(server.serve(shutdown.clone()));
-        Self { address, engine, shutdown, task, _directory: directory }
+        let kind = Kind::Inside { engine: engine.clone(), shutdown, task };
+        (Self { address, kind, _directory: directory }, engine)
     }
 
     pub async fn client(&self) -> Client {
@@ -59,12 +82,24 @@ impl Running {
         Raw { stream: TcpStream::connect(self.address).await.unwrap(), next_id: 1 }
     }
 
-    /// Stops and waits until all connections are closed and the data directory too.
+    /// The process, of one that is.
+    pub fn program(&self) -> &Program {
+        match &self.kind {
+            Kind::Process(program) => program,
+            Kind::Inside { .. } => panic!("the server is inside"),
+        }
+    }
+
+    /// Stops and waits until all connections are closed and the data directory too, which must end well.
     pub async fn stop(self) {
-        self.shutdown.cancel();
-        within(self.task).await.unwrap();
-        let engine = self.engine;
-        tokio::task::spawn_blocking(move || engine.close(Now::read())).await.unwrap().unwrap();
+        match self.kind {
+            Kind::Process(program) => tokio::task::spawn_blocking(|| program.stop()).await.unwrap(),
+            Kind::Inside { engine, shutdown, task } => {
+                shutdown.cancel();
+                within(task).await.unwrap();
+                tokio::task::spawn_blocking(move || engine.close(Now::read())).await.unwrap().unwrap();
+            }
+        }
     }
 }
 

@@ -1,9 +1,7 @@
 //! Bytes that no client of ours sends: each affects its own connection and no other.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fanlog::access::Access;
 use fanlog::model::ErrorCode;
 use fanlog::net::ReadPace;
 use fanlog::protocol::{Frame, FrameKind, Hello, Operation, Ping, QueueList, encode_call};
@@ -12,7 +10,7 @@ use crate::harness::{Running, decode, push_of};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_is_told_what_is_wrong_and_closed() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut bystander = server.raw().await;
 
     let mut wrong_magic = encode_call(&Hello::new("x", ""), 1).into_bytes().to_vec();
@@ -37,7 +35,7 @@ async fn a_stranger_is_told_what_is_wrong_and_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silence_and_half_frames_have_deadlines_and_idleness_has_none() {
-    let server = Running::start_with(|options| {
+    let server = Running::inside(|options| {
         options.handshake_timeout = Duration::from_millis(50);
         options.read_pace = ReadPace { grace: Duration::from_millis(50), bytes_per_second: 1 << 30 };
     })
@@ -54,7 +52,7 @@ async fn silence_and_half_frames_have_deadlines_and_idleness_has_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_request_is_refused_alone_and_a_wrong_frame_ends_the_connection() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
 
     raw.write(&Frame::encode(0x7777, FrameKind::Request, 5, Default::default()).into_bytes()).await;
@@ -83,7 +81,7 @@ async fn a_wrong_request_is_refused_alone_and_a_wrong_frame_ends_the_connection(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_and_sizes_out_of_bounds_are_refused_and_nothing_is_made() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     let long = "x".repeat(256);
     for name in ["", "a\nb", "a\0b", long.as_str()] {
@@ -104,7 +102,7 @@ async fn names_and_sizes_out_of_bounds_are_refused_and_nothing_is_made() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_asked_for() {
-    let server = Running::start_with(|options| options.access = Arc::new(Access::with_secret("secret"))).await;
+    let server = Running::start_with(|launch| launch.setting("FANLOG_TOKEN", "secret"));
     for token in ["", "secre", "secret "] {
         let mut stranger = server.stranger().await;
         stranger.send(&Hello::new("x", token)).await;
@@ -118,10 +116,7 @@ async fn tokens_are_asked_for() {
 /// Flips and cuts the frames of a good conversation. The server may refuse or close; it must go on for others.
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_conversations_hurt_nobody_else() {
-    let server = Running::start_with(|options| {
-        options.read_pace = ReadPace { grace: Duration::from_millis(20), bytes_per_second: 1 << 30 };
-    })
-    .await;
+    let server = Running::start();
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed_u64);
     println!("SEED={seed}");
     let mut state = seed;

@@ -1,4 +1,4 @@
-//! The server, asked through the client and through raw bytes.
+//! The server of the real binary, asked through the client and through raw bytes.
 
 mod access;
 mod administration;
@@ -8,5 +8,8 @@ mod flow;
 mod harness;
 mod hostile;
 mod messages;
+#[allow(dead_code, reason = "other programs use the rest")]
+#[path = "../support/program.rs"]
+mod program;
 mod subscriptions;
 mod tls;

@@ -21,7 +21,7 @@ fn pop(queue: &str, group: &str, count: u32, wait_ms: u32) -> Pop {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_pushed_comes_out_byte_for_byte_in_every_group() {
-    let server = Running::start().await;
+    let server = Running::start();
     let client = server.client().await;
     let producer = client.producer("q").build();
     let sent: Vec<Vec<u8>> = vec![Vec::new(), vec![0], (0..=255).collect(), vec![7; 100_000], b"text".to_vec()];
@@ -52,7 +52,7 @@ async fn what_is_pushed_comes_out_byte_for_byte_in_every_group() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pipelined_pushes_keep_their_order() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     let ids: Vec<u32> = {
         let mut ids = Vec::new();
@@ -74,7 +74,7 @@ async fn pipelined_pushes_keep_their_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_pop_and_fetch_are_answered_by_a_push_and_else_when_their_time_is_over() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     raw.call(&push_of("q", "p", ["first"])).await.unwrap();
     assert_eq!(payloads(&raw.call(&pop("q", "g", 10, 0)).await.unwrap()), [b"first".to_vec()]);
@@ -107,7 +107,7 @@ async fn empty_reply(raw: &mut crate::harness::Raw) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_pop_wakes_for_its_own_group_only_once() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut pusher = server.raw().await;
     pusher.call(&push_of("q", "p", ["seed"])).await.unwrap();
     let mut consumers = Vec::new();
@@ -130,7 +130,7 @@ async fn a_waiting_pop_wakes_for_its_own_group_only_once() {
 /// A client asked for messages and went away before it could read them. Its claim must not hold the lane until the lease ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_away_before_its_reply_gives_the_claim_back_uncharged() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut pusher = server.raw().await;
     pusher.call(&push_of("q", "p", ["m"])).await.unwrap();
     for _ in 0..20 {
@@ -154,7 +154,7 @@ async fn a_client_that_goes_away_before_its_reply_gives_the_claim_back_uncharged
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_are_extended_released_and_lost() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     raw.call(&push_of("q", "p", ["m"])).await.unwrap();
     let reply = raw.call(&pop("q", "g", 1, 0)).await.unwrap();
@@ -187,7 +187,7 @@ async fn leases_are_extended_released_and_lost() {
 async fn four_producers_and_two_groups_see_every_message_once_and_in_order() {
     const LANES: u64 = 4;
     const MESSAGES: u64 = 2_000;
-    let server = Running::start().await;
+    let server = Running::start();
     server.client().await.create_queue("q", SettingsPatch::default()).await.unwrap();
     let mut producers = Vec::new();
     for lane in 0..LANES {

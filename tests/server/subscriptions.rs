@@ -37,7 +37,7 @@ async fn take(raw: &mut Raw, wanted: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credit_is_what_comes_and_no_more() {
-    let server = Running::start_with(|options| options.heartbeat = Duration::from_millis(50)).await;
+    let server = Running::inside(|options| options.heartbeat = Duration::from_millis(50)).await;
     let mut pusher = server.raw().await;
     pusher.call(&push_of("q", "p", (0..100).map(|index| format!("{index}")))).await.unwrap();
     let mut raw = server.raw().await;
@@ -59,7 +59,7 @@ async fn credit_is_what_comes_and_no_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unsubscription_is_the_end_of_the_stream_and_then_answered() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut raw = server.raw().await;
     raw.call(&push_of("q", "p", ["m"])).await.unwrap();
     let subscription = raw.send(&subscribe("g", 10)).await;
@@ -100,7 +100,7 @@ async fn next<T>(raw: &mut Raw, wanted: impl Fn(&Frame) -> Option<T>) -> T {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscriber_hears_of_leases_that_end_unacknowledged() {
-    let server = Running::start().await;
+    let server = Running::start();
     let mut other = server.raw().await;
     for partition in ["a", "b"] {
         other.call(&push_of("q", partition, ["m"])).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_subscriber_hears_of_leases_that_end_unacknowledged() {
 /// A subscriber went away with deliveries that it could not read. They are for the next one at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_written_goes_to_the_next_subscriber() {
-    let server = Running::start_with(|options| {
+    let server = Running::inside(|options| {
         options.connection_out_bytes_max = 4 << 20;
         options.write_stall = Duration::from_millis(200);
     })

@@ -5,7 +5,6 @@
 mod certificates;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fanlog::client::{Client, ClientBuilder, ErrorKind};
@@ -17,18 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::harness::{Running, within};
 use certificates::Authority;
 
-fn tls(authority: &Authority, directory: &Path, client_ca: Option<&Authority>) -> Arc<TlsServer> {
+/// A server with a certificate of this authority, which lies in the directory.
+fn start(authority: &Authority, directory: &Path, client_ca: Option<&Authority>) -> Running {
     let (certificate, key) = authority.server(&["localhost"], directory);
-    Arc::new(TlsServer::open(TlsFiles { certificate, key, client_ca: client_ca.map(Authority::ca) }).unwrap())
-}
-
-async fn start(tls: &Arc<TlsServer>) -> Running {
-    let tls = tls.clone();
-    Running::start_with(move |options| {
-        options.tls = Some(tls);
-        options.handshake_timeout = Duration::from_millis(1500);
+    Running::start_with(|launch| {
+        let launch = launch.flag("--tls-cert", certificate).flag("--tls-key", key);
+        client_ca.map_or(launch.clone(), |authority| launch.flag("--tls-client-ca", authority.ca()))
     })
-    .await
 }
 
 fn builder(server: &Running) -> ClientBuilder {
@@ -44,7 +38,7 @@ async fn refusal(builder: ClientBuilder) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_trusts_the_authority_works_as_without_tls() {
     let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
-    let server = start(&tls(&authority, directory.path(), None)).await;
+    let server = start(&authority, directory.path(), None);
     let client = builder(&server).ca(authority.ca()).connect().await.unwrap();
     let producer = client.producer("q").build();
     // More than a record of TLS and than a socket's buffer holds.
@@ -62,7 +56,7 @@ async fn a_client_that_trusts_the_authority_works_as_without_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_of_another_authority_or_name_is_refused() {
     let (authority, other, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
-    let server = start(&tls(&authority, directory.path(), None)).await;
+    let server = start(&authority, directory.path(), None);
     assert!(refusal(builder(&server).ca(other.ca())).await.contains("certificate"));
     let by_address = Client::builder(format!("fanlog+tls://{}", server.address)).ca(authority.ca());
     assert!(refusal(by_address).await.contains("certificate"));
@@ -72,7 +66,7 @@ async fn a_certificate_of_another_authority_or_name_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_show_a_certificate_where_one_is_asked_for() {
     let (authority, of_clients, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
-    let server = start(&tls(&authority, directory.path(), Some(&of_clients))).await;
+    let server = start(&authority, directory.path(), Some(&of_clients));
     let trusting = || builder(&server).ca(authority.ca());
     refusal(trusting()).await;
     let (mine, foreign) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -88,7 +82,7 @@ async fn clients_show_a_certificate_where_one_is_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_and_tls_do_not_mix_and_both_ends_say_so() {
     let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
-    let server = start(&tls(&authority, directory.path(), None)).await;
+    let server = start(&authority, directory.path(), None);
     let error = Client::builder(server.address.to_string()).connect().await.unwrap_err();
     assert_eq!(error.code(), Some(ErrorCode::BadRequest));
     assert_eq!(error.to_string(), "this port speaks TLS: connect to fanlog+tls://");
@@ -97,7 +91,7 @@ async fn plain_and_tls_do_not_mix_and_both_ends_say_so() {
     assert_eq!(raw.last_error().await.code(), Some(ErrorCode::BadRequest));
     server.stop().await;
 
-    let plain = Running::start().await;
+    let plain = Running::start();
     assert!(refusal(builder(&plain).ca(authority.ca())).await.ends_with("server does not speak TLS on this port"));
     let misled = Client::builder(plain.address.to_string()).ca(authority.ca()).connect().await.unwrap_err();
     assert_eq!(misled.kind(), ErrorKind::BadAddress, "{misled}");
@@ -107,16 +101,15 @@ async fn plain_and_tls_do_not_mix_and_both_ends_say_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_read_again_without_a_restart() {
     let (old, new, directory) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
-    let tls = tls(&old, directory.path(), None);
-    let server = start(&tls).await;
+    let server = start(&old, directory.path(), None);
     let before = builder(&server).ca(old.ca()).connect().await.unwrap();
     // Half of a change is refused, and what was read before stays in use.
     let (_, key) = new.server(&["localhost"], directory.path());
     std::fs::write(&key, "nothing").unwrap();
-    assert!(tls.reload().unwrap_err().to_string().starts_with("private key "));
+    server.program().hang_up("not reloaded, what was read before stays in use: private key ");
     builder(&server).ca(old.ca()).connect().await.unwrap().close().await;
     new.server(&["localhost"], directory.path());
-    tls.reload().unwrap();
+    server.program().hang_up("tokens and certificates are read again");
     let after = builder(&server).ca(new.ca()).connect().await.unwrap();
     refusal(builder(&server).ca(old.ca())).await;
     for client in [before, after] {
@@ -129,7 +122,7 @@ async fn certificates_are_read_again_without_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_that_does_not_go_on_ends_and_holds_up_nobody() {
     let (authority, directory) = (Authority::new(), tempfile::tempdir().unwrap());
-    let server = start(&tls(&authority, directory.path(), None)).await;
+    let server = start(&authority, directory.path(), None);
     let client = builder(&server).ca(authority.ca()).connect().await.unwrap();
     let (mut silent, mut half) = (server.stranger().await, server.stranger().await);
     // The head of a record that never comes.

@@ -253,6 +253,14 @@ impl Program {
         kill_process(Pid::from_child(&self.child.0), signal).unwrap();
     }
 
+    /// Lets it read its files again, and waits until it has said this once more.
+    pub fn hang_up(&self, said: &str) {
+        let count = || self.words().matches(said).count();
+        let before = count();
+        self.signal(Signal::HUP);
+        eventually(|| count() > before);
+    }
+
     pub fn kill(mut self) {
         self.child.0.kill().unwrap();
         let status = self.child.0.wait().unwrap();
