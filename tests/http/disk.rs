@@ -1,6 +1,6 @@
 //! A disk that is full, and one that fails, as HTTP clients see them.
 
-use fanlog::storage::disk::sim::{Fault, Operation, SimDisk, Times};
+use fanlog::storage::disk::sim::{Fault, Operation, Random, SimDisk, Times};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -28,14 +28,8 @@ fn a_full_disk_is_507_while_reading_goes_on_and_pushes_go_on_when_there_is_room(
     push(&mut client, &queue, &[json!(1), json!(2)]);
     disk.set_capacity(Some(8 << 20));
     // Random text, so that it does not compress.
-    let mut state = 1u64;
-    let mut noise = || {
-        let words = (0..8_000).map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            format!("{:016x}", state)
-        });
-        json!(words.collect::<String>())
-    };
+    let mut random = Random::new(1);
+    let mut noise = || json!((0..8_000).map(|_| format!("{:016x}", random.number())).collect::<String>());
     let refused = (0..1_000).find_map(|_| {
         let answer = client.post("/api/v1/push", &item(&queue, noise()));
         (answer.status != 201).then_some(answer)

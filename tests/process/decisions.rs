@@ -13,7 +13,7 @@ use fanlog::record::{Attributes, Message};
 use rustix::process::Signal;
 
 use crate::program::{Launch, Program};
-use crate::random::Random;
+use crate::random::{Random, random_from_environment};
 
 const QUEUE: &str = "decided";
 const PARTITIONS: [&str; 2] = ["p0", "p1"];
@@ -69,7 +69,7 @@ struct Test {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_hold_over_kills_right_after_a_change() {
     let kills: u64 = std::env::var("FANLOG_KILLS").ok().map_or(6, |text| text.parse().expect("FANLOG_KILLS is a number"));
-    let (_, random) = Random::from_environment();
+    let (_, random) = random_from_environment();
     let directory = tempfile::tempdir().unwrap();
     let launch = Launch::in_directory(directory.path());
     let mut program = launch.start();

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::program::{Launch, PATIENCE, Program};
-use crate::random::Random;
+use crate::random::{Random, random_from_environment};
 
 /// A connection without any client code but the encoding of frames.
 pub struct Peer {
@@ -152,11 +152,11 @@ async fn garbage_and_floods_of_connections_hurt_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let mut program = Launch::in_directory(directory.path()).start();
     let watch = Watch::start(&program).await;
-    let (_, mut random) = Random::from_environment();
+    let (_, mut random) = random_from_environment();
     for round in 0..60 {
         let mut peer = if round % 2 == 0 { Peer::connect(&program.address).await } else { Peer::greeted(&program.address).await };
         // Half of it looks like frames.
-        let mut garbage: Vec<u8> = (0..8 << 10).flat_map(|_| random.next().to_le_bytes()).collect();
+        let mut garbage: Vec<u8> = (0..8 << 10).flat_map(|_| random.number().to_le_bytes()).collect();
         if round % 4 == 1 {
             let operation = Operation::ALL[random.below(Operation::ALL.len() as u64) as usize].number();
             let body = garbage[..1 + random.below(200) as usize].to_vec();
@@ -189,7 +189,7 @@ async fn clients_that_never_read_keep_only_themselves_waiting() {
     let client = program.client().await;
     let mut random = Random::new(1);
     for _ in 0..16 {
-        let payload: Vec<u8> = (0..128 << 10).flat_map(|_| random.next().to_le_bytes()).collect();
+        let payload: Vec<u8> = (0..128 << 10).flat_map(|_| random.number().to_le_bytes()).collect();
         client.push(&push_of("q", "p", vec![payload])).await.unwrap();
     }
     let watch = Watch::start(&program).await;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::program::{Launch, PATIENCE, Program, lasting_port};
-use crate::random::Random;
+use crate::random::{Random, random_from_environment};
 use crate::record::{Identity, Place, Record};
 use crate::traffic::{GROUPS, MOVER, ORDERED, PARTITIONS, Queues, STREAM, Scene};
 
@@ -23,7 +23,7 @@ const KILLS_OF_A_GENERATION: u64 = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_under_load_lose_nothing_and_undo_nothing() {
     let kills: u64 = std::env::var("FANLOG_KILLS").ok().map_or(3, |text| text.parse().expect("FANLOG_KILLS is a number"));
-    let (seed, mut random) = Random::from_environment();
+    let (seed, mut random) = random_from_environment();
     let directory = tempfile::tempdir().unwrap();
     let launch = Launch::in_directory(directory.path()).port(lasting_port(seed));
     let started = Instant::now();

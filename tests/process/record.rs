@@ -21,7 +21,7 @@ impl Identity {
         let mut random = Random::new(self.sequence << 20 | u64::from(self.producer));
         let mut payload = [&self.producer.to_le_bytes()[..], &self.sequence.to_le_bytes()].concat();
         for _ in 0..random.below(40) {
-            payload.extend_from_slice(&random.next().to_le_bytes());
+            payload.extend_from_slice(&random.number().to_le_bytes());
             payload.extend_from_slice(b"the same");
         }
         payload.into()

@@ -64,7 +64,7 @@ async fn a_second_sigterm_ends_at_once() {
     let program = launch.start();
     let client = program.client().await;
     let mut random = Random::new(1);
-    let payload = (0..1 << 20).flat_map(|_| random.next().to_le_bytes()).collect();
+    let payload = (0..1 << 20).flat_map(|_| random.number().to_le_bytes()).collect();
     client.push(&push_of("q", "p", vec![payload])).await.unwrap();
     // A client that asks and never reads keeps the drain waiting.
     let mut deaf = Peer::greeted(&program.address).await;

@@ -60,17 +60,17 @@ pub struct Scene {
 impl Scene {
     /// Starts the producers; they end when `stopping` is cancelled and everything they sent is answered.
     pub fn start_producers(&self, tasks: &mut JoinSet<()>, random: &mut Random) {
-        tasks.spawn(steady_producer(self.clone(), 1, None, Random::new(random.next())));
-        tasks.spawn(steady_producer(self.clone(), 2, Some(Compression::Zstd { level: 1 }), Random::new(random.next())));
-        tasks.spawn(plain_producer(self.clone(), 3, Random::new(random.next())));
+        tasks.spawn(steady_producer(self.clone(), 1, None, Random::new(random.number())));
+        tasks.spawn(steady_producer(self.clone(), 2, Some(Compression::Zstd { level: 1 }), Random::new(random.number())));
+        tasks.spawn(plain_producer(self.clone(), 3, Random::new(random.number())));
     }
 
     /// Starts the consumers; they end when `stopping` is cancelled.
     pub fn start_consumers(&self, tasks: &mut JoinSet<()>, random: &mut Random) {
-        tasks.spawn(ordered_consumer(self.clone(), Random::new(random.next())));
+        tasks.spawn(ordered_consumer(self.clone(), Random::new(random.number())));
         tasks.spawn(stream_consumer(self.clone()));
-        tasks.spawn(shared_consumer(self.clone(), Random::new(random.next())));
-        tasks.spawn(shared_consumer(self.clone(), Random::new(random.next())));
+        tasks.spawn(shared_consumer(self.clone(), Random::new(random.number())));
+        tasks.spawn(shared_consumer(self.clone(), Random::new(random.number())));
         tasks.spawn(mover(self.clone()));
     }
 

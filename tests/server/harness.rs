@@ -10,6 +10,7 @@ use fanlog::model::{AckItem, AckTarget, AckVerb, Now, PushItem, PushRequest};
 use fanlog::protocol::{Call, ErrorReply, Frame, FrameKind, Hello, LENGTH_BYTES, Wire, encode_call};
 use fanlog::record::Message;
 use fanlog::server::{Server, ServerOptions};
+use fanlog::storage::disk::sim::Random;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -194,10 +195,6 @@ pub fn completed(offset: u64) -> AckItem {
 
 /// Bytes that do not compress.
 pub fn random_bytes(count: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    (0..count).map(|_| next()).collect()
+    let mut random = Random::new(seed);
+    (0..count.div_ceil(8)).flat_map(|_| random.number().to_le_bytes()).take(count).collect()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fanlog::model::ErrorCode;
 use fanlog::net::ReadPace;
 use fanlog::protocol::{Frame, FrameKind, Hello, Operation, Ping, QueueList, encode_call};
+use fanlog::storage::disk::sim::Random;
 
 use crate::harness::{Running, decode, push_of};
 
@@ -119,11 +120,7 @@ async fn damaged_conversations_hurt_nobody_else() {
     let server = Running::start();
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed_u64);
     println!("SEED={seed}");
-    let mut state = seed;
-    let mut random = move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut random = Random::new(seed);
     let good: Vec<u8> = [
         encode_call(&Hello::new("x", ""), 1).into_bytes(),
         encode_call(&push_of("hostile", "p", ["one", "two"]), 2).into_bytes(),
@@ -132,11 +129,11 @@ async fn damaged_conversations_hurt_nobody_else() {
     .concat();
     for _ in 0..200 {
         let mut bytes = good.clone();
-        for _ in 0..=random(3) {
-            let at = random(bytes.len());
-            bytes[at] ^= 1 << random(8);
+        for _ in 0..=random.index(3) {
+            let at = random.index(bytes.len());
+            bytes[at] ^= 1 << random.below(8);
         }
-        bytes.truncate(1 + random(bytes.len()));
+        bytes.truncate(1 + random.index(bytes.len()));
         let mut stranger = server.stranger().await;
         stranger.write(&bytes).await;
         drop(stranger);
