@@ -1,13 +1,15 @@
 //! Both doors at once: binary clients and HTTP clients on the same queues of one process.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use fanlog::client::messages_of;
 use fanlog::model::{AckItem, AckRequest, AckTarget, AckVerb, PopRequest, PushItem, PushRequest, Start};
 use fanlog::record::{Attributes, Message};
 use serde_json::json;
 
+use crate::program::PATIENCE;
 use crate::server::{Server, ack, pop, push, unique};
 
 #[test]
@@ -83,6 +85,11 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
     const EACH: u64 = 300;
     let server = Server::start();
     let queue = unique("shared-load");
+    let (started, acknowledged) = (Instant::now(), AtomicU64::new(0));
+    let is_going_on = || {
+        assert!(started.elapsed() < PATIENCE, "{acknowledged:?} of {} messages came", 2 * EACH);
+        acknowledged.load(Ordering::Relaxed) < 2 * EACH
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = server.client();
@@ -104,15 +111,12 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
         let http = scope.spawn(|| {
             let mut client = server.client();
             let mut seen = Vec::new();
-            let mut quiet = 0;
-            while quiet < 40 {
-                let messages = pop(&mut client, &queue, "shared", 7);
-                quiet = if messages.is_empty() { quiet + 1 } else { 0 };
-                for message in &messages {
+            while is_going_on() {
+                for message in &pop(&mut client, &queue, "shared", 7) {
                     seen.push(message["data"].as_u64().unwrap());
                     assert_eq!(ack(&mut client, message, "completed")["success"], true);
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
                 }
-                std::thread::sleep(Duration::from_millis(if messages.is_empty() { 50 } else { 0 }));
             }
             seen
         });
@@ -121,14 +125,9 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
                 let start = Some(Start::Beginning);
                 let request = PopRequest { start, partitions_max: 8, ..PopRequest::any(&queue, 7).group("shared") };
                 let mut seen = Vec::new();
-                let mut quiet = 0;
-                while quiet < 40 {
+                while is_going_on() {
                     // The queue is made by the first push, which may not have come yet.
                     let reply = client.pop(&request, Duration::ZERO).await.unwrap_or_default();
-                    quiet = if reply.claims.is_empty() { quiet + 1 } else { 0 };
-                    if reply.claims.is_empty() {
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
                     for claim in reply.claims {
                         let messages = messages_of(claim.batches).unwrap();
                         let last = messages.last().unwrap().offset;
@@ -151,6 +150,7 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
                             items: vec![item],
                         };
                         assert_eq!(client.ack(&ack).await.unwrap().outcomes[0].refused, None);
+                        acknowledged.fetch_add(messages.len() as u64, Ordering::Relaxed);
                     }
                 }
                 seen
@@ -161,4 +161,5 @@ fn producers_and_consumers_of_both_protocols_share_a_group_without_loss_or_repet
         assert_eq!(seen.len() as u64, 2 * EACH, "something came twice or never");
         assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), (0..2 * EACH).collect());
     });
+    assert!(pop(&mut server.client(), &queue, "shared", 1).is_empty(), "something would come again");
 }
