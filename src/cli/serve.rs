@@ -218,11 +218,13 @@ pub async fn run(context: Context) -> Result<()> {
     raise_file_limit();
     let _ignored = signal(SignalKind::from_raw(SIGXFSZ))?;
     let stopping = stop_on_signals()?;
+    // Before the directory is read, which may take long: a hangup ends a process that does not listen for it.
+    let hangup = signal(SignalKind::hangup())?;
     if let Some(path) = &plan.ports_file {
         remove_stale(path)?;
     }
     let (engine, report) = open(&plan).await?;
-    let outcome = serve(&plan, &engine, &report, set_log_filter, stopping).await;
+    let outcome = serve(&plan, &engine, &report, set_log_filter, hangup, stopping).await;
     if let Some(path) = &plan.ports_file {
         let _ = std::fs::remove_file(path);
     }
@@ -236,10 +238,9 @@ async fn serve(
     engine: &Engine,
     report: &RecoveryReport,
     set_log_filter: SetLogFilter,
+    hangup: Signal,
     stopping: CancellationToken,
 ) -> Result<()> {
-    // Whoever reads the ports may send a hangup at once, which ends a process that does not listen for it.
-    let hangup = signal(SignalKind::hangup())?;
     engine.start_threads(plan.committers).context(ServerFault("cannot start".to_owned()))?;
     let fault = || ServerFault("cannot start".to_owned());
     let server = Server::bind(plan.server.clone(), engine.clone()).await.with_context(fault)?;

@@ -1,14 +1,16 @@
 //! Stops: gracefully, at once, and for a while.
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use fanlog::client::messages_of;
+use fanlog::client::{Client, messages_of};
 use fanlog::model::{AckItem, AckRequest, AckTarget, AckVerb, ErrorCode, PopRequest, PushRequest, PushResult, Start};
 use fanlog::protocol::Fetch;
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 use rustix::process::Signal;
 
 use crate::hostile::{Peer, fetch_of, push_of};
-use crate::program::Launch;
+use crate::program::{Launch, eventually, lasting_port};
 use crate::random::Random;
 
 #[tokio::test]
@@ -119,4 +121,23 @@ async fn a_lease_runs_out_while_the_process_stands_still() {
     assert_eq!((reply.next, reply.outcomes[0].refused.is_none()), (1, true));
     assert_eq!(messages_of(second.claims[0].batches.clone()).unwrap()[0].payload, "m");
     program.stop();
+}
+
+/// A hangup ended a server that was not ready yet: it listened for one only after it had written its ports.
+#[tokio::test]
+async fn a_hangup_before_the_server_is_ready_is_heard_when_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    // The server waits here until somebody reads.
+    let pipe = directory.path().join("ports.json.new");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let launch = Launch::in_directory(directory.path()).port(lasting_port(6_633));
+    let starting = launch.spawn();
+    eventually(|| TcpStream::connect(&launch.listen).is_ok());
+    starting.signal(Signal::HUP);
+    let _reader = openat(CWD, &pipe, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+    let said = "tokens and certificates are read again";
+    eventually(|| std::fs::read_to_string(launch.words_file()).unwrap().contains(said));
+    Client::builder(launch.listen.clone()).connect().await.unwrap().ping().await.unwrap();
+    starting.signal(Signal::TERM);
+    assert!(starting.wait().success());
 }

@@ -173,6 +173,10 @@ impl Launch {
 struct Owned(Child);
 
 impl Owned {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
     fn wait_within(&mut self, patience: Duration) -> ExitStatus {
         let start = Instant::now();
         loop {
@@ -217,6 +221,14 @@ impl Starting {
         Program { child: self.child, address: ports["tcp"].as_str().unwrap().to_owned(), http, launch: self.launch }
     }
 
+    pub fn signal(&self, signal: Signal) {
+        self.child.signal(signal);
+    }
+
+    pub fn wait(mut self) -> ExitStatus {
+        self.child.wait_within(PATIENCE)
+    }
+
     pub fn kill(mut self) {
         self.child.0.kill().unwrap();
         self.child.0.wait().unwrap();
@@ -250,7 +262,7 @@ impl Program {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child.0), signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Lets it read its files again, and waits until it has said this once more.
