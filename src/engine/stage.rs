@@ -203,14 +203,14 @@ impl Stage<'_> {
         Ok(base)
     }
 
-    /// Messages whose own id is known in the partition inside the window, or stands earlier in the same push: (index, offset).
+    /// Messages whose own id is known in the partition inside the window, or stands earlier in the same push: (index, offset). None
+    /// where the window is 0.
     fn find_duplicates(&self, partition: PartitionId, prepared: &Prepared) -> Result<Vec<(u32, Duplicate)>, Error> {
-        if prepared.ids.is_empty() {
+        let window_us = self.state.settings.dedup_window_s.saturating_mul(1_000_000);
+        if prepared.ids.is_empty() || window_us == 0 {
             return Ok(Vec::new());
         }
-        let window_us = self.state.settings.dedup_window_s.saturating_mul(1_000_000);
         let not_before_us = self.now.wall_us.saturating_sub(window_us);
-        let is_on = window_us > 0;
         let is_new_partition = self.state.partitions.get(partition).is_none();
         let mut first: HashMap<&str, u32> = HashMap::new();
         let mut found = Vec::new();
@@ -220,9 +220,6 @@ impl Stage<'_> {
                 continue;
             }
             first.insert(id, *index);
-            if !is_on {
-                continue;
-            }
             let staged = self.plan.ids.get(&(partition, id.clone())).copied();
             let stored = match staged {
                 Some(offset) => Some(offset),

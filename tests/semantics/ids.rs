@@ -41,6 +41,17 @@ async fn the_window_is_3600_seconds_unless_the_queue_says_otherwise_and_0_is_off
     assert_eq!(push(&server, "c", &["x"]).await, [Stored(1)]);
 }
 
+/// Off was off between pushes only: of two messages with one id in one push the second was answered as a duplicate and not stored.
+#[tokio::test]
+async fn without_a_window_equal_ids_of_one_push_are_stored_as_well() {
+    let server = Server::start().await;
+    server.create("q", SettingsPatch { dedup_window_s: Some(0), ..SettingsPatch::default() }).await;
+    assert_eq!(push(&server, "a", &["x", "y", "x"]).await, [Stored(0), Stored(1), Stored(2)]);
+    let server = server.killed_and_started().await;
+    assert_eq!(push(&server, "a", &["x"]).await, [Stored(3)]);
+    assert_eq!(server.drain("q", "g").await, ["x", "y", "x", "x"]);
+}
+
 #[tokio::test]
 async fn many_clients_that_push_the_same_ids_at_once_store_each_id_once() {
     const IDS: usize = 60;
