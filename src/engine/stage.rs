@@ -345,6 +345,7 @@ impl Plan {
             let removed = start.saturating_sub(partition.start);
             partition.start = start;
             state.stats.messages = state.stats.messages.saturating_sub(removed);
+            state.removals += u64::from(removed > 0);
         }
         let mut touched = Vec::with_capacity(self.partitions.len());
         let segment = lsn_segment(at);
