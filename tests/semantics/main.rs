@@ -1,7 +1,7 @@
 //! What groups, leases, acknowledgements, seeks, retention, dead letters, transactions and filters promise, held against the real
 //! binary: a process of its own, real sockets, real files, SIGKILL where something has to last.
 //!
-//! Each module is a subject and each test a promise; read their names first. Nothing here uses the engine directly.
+//! Each module is a subject and each test a promise; read their names first. Nothing here looks into the engine.
 
 mod acks;
 mod attributes;

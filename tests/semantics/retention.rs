@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fanlog::engine::{Engine, EngineOptions};
 use fanlog::model::*;
 use fanlog::record::Message;
 
@@ -192,4 +193,46 @@ async fn a_message_below_the_start_is_gone_by_name_and_a_young_one_is_not() {
     let gone = server.client.message("q", partition, AckTarget::Offset(0)).await;
     assert!(matches!(refused(gone), ErrorCode::RangeRemoved | ErrorCode::UnknownMessage));
     assert_eq!(server.message("q", "a", 1).await.message.payload, "young");
+}
+
+const DAY_US: u64 = 86_400_000_000;
+
+/// A directory as a server left it that ran 31, 29 and 1 days ago: the engine takes the time as an argument, and leaves no trace of
+/// who gave it.
+fn directory_of_a_month(data: &Path) {
+    let at =
+        |days: u64, seconds: u64| Now { wall_us: now_us() - days * DAY_US + seconds * 1_000_000, steady_us: seconds * 1_000_000 };
+    for (days, partition) in [(31, "idle for 31 days"), (29, "idle for 29 days"), (1, "busy")] {
+        let (engine, _) = Engine::open_path(data, EngineOptions::default(), at(days, 1)).unwrap();
+        if days == 31 {
+            engine.create_queue("q", &settings(true, 10, 0), at(days, 1)).unwrap();
+        }
+        engine.push(push_of("q", partition, &["0"]), at(days, 1)).unwrap();
+        let request = PopRequest { auto_ack: true, ..pop_of("q", "g", 10) };
+        assert_eq!(engine.pop(&request, at(days, 1)).unwrap().claims.len(), 1);
+        // Retention empties the partition.
+        engine.tick(at(days, 60));
+        assert_eq!(engine.partition("q", partition).unwrap().start, 1);
+        engine.close(at(days, 61)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_empty_partition_that_is_idle_for_30_days_goes_with_its_cursors_and_its_name_can_be_used_again() {
+    let server = Server::start_with(|launch| {
+        directory_of_a_month(&launch.data);
+        launch.setting("FANLOG_RETENTION_INTERVAL", "50ms")
+    });
+    let server = server.await;
+    let gone = async || server.client.partition("q", "idle for 31 days").await.err().and_then(|error| error.code());
+    eventually(async || (gone().await == Some(ErrorCode::UnknownPartition)).then_some(())).await;
+    let cursors = server.client.progress("q", Some("g"), None, 10).await.unwrap();
+    let names: Vec<_> = cursors.iter().map(|cursor| (cursor.partition.as_str(), cursor.next)).collect();
+    assert_eq!(names, [("idle for 29 days", 1), ("busy", 1)], "and nobody else's");
+    let server = server.killed_and_started().await;
+    let left = server.client.partitions("q", None, 10).await.unwrap();
+    assert_eq!(left.iter().map(|found| found.name.as_str()).collect::<Vec<_>>(), ["idle for 29 days", "busy"]);
+    let again = server.push("q", "idle for 31 days", &["again"]).await;
+    assert_eq!(again.results, PushResults::Range { base: 0, count: 1 });
+    assert_eq!(server.drain("q", "g").await, ["again"]);
 }
