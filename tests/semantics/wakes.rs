@@ -81,15 +81,15 @@ async fn the_end_of_the_delay_that_a_retry_asked_for() {
 async fn the_end_of_a_processing_delay_and_of_a_window() {
     let delay = SettingsPatch { delayed_processing_s: Some(1), ..SettingsPatch::default() };
     let window = SettingsPatch { window_buffer_s: Some(1), ..SettingsPatch::default() };
-    for settings in [delay, window] {
+    let ends = async |settings: SettingsPatch| {
         let server = Server::start().await;
         server.create("q", settings.clone()).await;
         let before_us = now_us();
         server.push("q", "a", &["0"]).await;
-        let waiting = server.waiting(&any()).await;
-        waiting.woken().await;
+        server.waiting(&any()).await.woken().await;
         assert!(now_us() >= before_us + 1_000_000, "{settings:?}: it was woken too early");
-    }
+    };
+    tokio::join!(ends(delay), ends(window));
 }
 
 #[tokio::test]
