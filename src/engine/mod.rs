@@ -134,6 +134,7 @@ struct Shared {
     token_counter: AtomicU64,
     watch_counter: AtomicU64,
     makers: Arc<watch::Makers>,
+    waiting: Arc<AtomicU64>,
     rotation: AtomicUsize,
     scheduler: Scheduler,
     timing: Mutex<timer::Timing>,

@@ -161,6 +161,7 @@ impl Engine {
                 token_counter: AtomicU64::new(1),
                 watch_counter: AtomicU64::new(1),
                 makers: Arc::default(),
+                waiting: Arc::default(),
                 rotation: AtomicUsize::new(0),
                 scheduler: Scheduler::default(),
                 timing: Mutex::new(Timing::default()),

@@ -1,6 +1,6 @@
 //! Being told when messages may have become claimable.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::model::{Error, PopRequest, PopSource};
@@ -17,6 +17,8 @@ pub struct Watch {
     places: Vec<(Weak<Queue>, Option<GroupId>)>,
     /// Where it hears of new queues, if one may be for it.
     makers: Option<Arc<Makers>>,
+    /// How many pops wait, this one included; `None` if this is none.
+    waiting: Option<Arc<AtomicU64>>,
 }
 
 /// Who wants to hear of new queues.
@@ -41,12 +43,14 @@ impl Engine {
     /// `UnknownQueue` or `BadRequest`.
     pub fn watch(&self, request: &PopRequest, wake: Wake) -> Result<Watch> {
         let id = self.shared.watch_counter.fetch_add(1, Ordering::Relaxed);
-        let mut places = Vec::new();
         let makers = matches!(request.source, PopSource::Discover { .. }).then(|| {
             let makers = Arc::clone(&self.shared.makers);
             makers.lock().unwrap_or_else(PoisonError::into_inner).push((id, Arc::clone(&wake)));
             makers
         });
+        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
+        // What is registered so far ends with this, also if the rest is refused.
+        let mut watch = Watch { id, places: Vec::new(), makers, waiting: Some(Arc::clone(&self.shared.waiting)) };
         for queue in self.sources(&request.source)? {
             let group = {
                 let mut state = queue.state();
@@ -60,9 +64,9 @@ impl Engine {
                 // Until the group exists, any commit to the queue may be for it.
                 queue.add_watcher(id, Arc::clone(&wake));
             }
-            places.push((Arc::downgrade(&queue), group));
+            watch.places.push((Arc::downgrade(&queue), group));
         }
-        Ok(Watch { id, places, makers })
+        Ok(watch)
     }
 
     /// As [`Engine::watch`], for a reader without a group: woken when messages are committed to the queue.
@@ -74,20 +78,20 @@ impl Engine {
         let id = self.shared.watch_counter.fetch_add(1, Ordering::Relaxed);
         let queue = self.find_queue(queue)?;
         queue.add_watcher(id, wake);
-        Ok(Watch { id, places: vec![(Arc::downgrade(&queue), None)], makers: None })
+        Ok(Watch { id, places: vec![(Arc::downgrade(&queue), None)], makers: None, waiting: None })
     }
 
-    /// Waiting pops over all queues.
+    /// Waiting pops, each counted once in however many queues it waits, and be it in none.
     pub(super) fn waiting_pops(&self) -> u64 {
-        self.all_queues()
-            .iter()
-            .map(|queue| queue.state().groups.values().map(|group| group.waiter_count() as u64).sum::<u64>())
-            .sum()
+        self.shared.waiting.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if let Some(waiting) = &self.waiting {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        }
         if let Some(makers) = &self.makers {
             makers.lock().unwrap_or_else(PoisonError::into_inner).retain(|maker| maker.0 != self.id);
         }
@@ -112,5 +116,31 @@ impl Drop for Watch {
                 None => queue.remove_watcher(self.id),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::EngineOptions;
+    use crate::model::Now;
+    use crate::storage::disk::sim::SimDisk;
+
+    /// A watch that was refused stayed in the list of those who wait for new queues, for ever.
+    #[test]
+    fn a_watch_that_is_refused_leaves_nothing_behind() {
+        let now = Now { wall_us: 1_700_000_000_000_000, steady_us: 1_000_000_000 };
+        let (engine, _) = Engine::open(SimDisk::new(1).root(), EngineOptions::default(), now).unwrap();
+        let request = |namespace: Option<&str>| PopRequest {
+            source: PopSource::Discover { namespace: namespace.map(str::to_owned), task: None },
+            ..PopRequest::any("", 1)
+        };
+        let registered = || (engine.shared.makers.lock().unwrap().len(), engine.waiting_pops());
+        assert!(engine.watch(&request(None), Arc::new(|| {})).is_err());
+        assert_eq!(registered(), (0, 0));
+        let watch = engine.watch(&request(Some("shop")), Arc::new(|| {})).unwrap();
+        assert_eq!(registered(), (1, 1));
+        drop(watch);
+        assert_eq!(registered(), (0, 0));
     }
 }
