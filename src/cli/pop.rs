@@ -101,6 +101,7 @@ pub async fn run(arguments: PopArguments, mut context: Context) -> Result<()> {
             break;
         }
         let taken = Taken::of(&reply)?;
+        let is_notice = taken.rows.is_empty();
         left = left.saturating_sub(u32::try_from(taken.rows.len()).unwrap_or(u32::MAX));
         // A document has one end: what it holds is acknowledged when all of it is written.
         if is_document {
@@ -110,7 +111,10 @@ pub async fn run(arguments: PopArguments, mut context: Context) -> Result<()> {
             context.output.flush()?;
             settle(&client, &arguments, &taken).await?;
         }
-        wait = Duration::ZERO;
+        // A reply may only tell of losses.
+        if !is_notice {
+            wait = Duration::ZERO;
+        }
     }
     if is_document {
         let rows: Vec<&MessageRow> = document.iter().flat_map(|taken| &taken.rows).collect();

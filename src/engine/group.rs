@@ -10,7 +10,7 @@ use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::log::Log;
 
 use super::bits::Bits;
-use super::delivery::{Cursor, Delivery, Mode, PlainCursor};
+use super::delivery::{Cursor, Delivery, Mode, OffsetSet, PlainCursor};
 use super::partition::{Partition, Partitions};
 
 /// The number of the primary group in every queue.
@@ -62,6 +62,8 @@ pub(super) struct Group {
     waiters: VecDeque<(u64, Wake)>,
     /// Offsets that retention or damage took before the group read them, until a claim tells.
     lost: HashMap<PartitionId, OffsetRange>,
+    /// Offsets found damaged since start, so that each is counted once however often it is come to.
+    damaged: HashMap<PartitionId, OffsetSet>,
     pub popped: u64,
     pub acked: u64,
 }
@@ -85,6 +87,7 @@ impl Group {
             dirty_bits: Bits::default(),
             waiters: VecDeque::new(),
             lost: HashMap::new(),
+            damaged: HashMap::new(),
             popped: 0,
             acked: 0,
         }
@@ -276,6 +279,7 @@ impl Group {
             *slot = Slot::Unseeded;
         }
         self.queued.remove(id);
+        self.damaged.remove(&id);
     }
 
     /// Cursors that exist.
@@ -377,6 +381,14 @@ impl Group {
     /// What was lost since the last claim.
     pub fn take_lost(&mut self, id: PartitionId) -> Option<OffsetRange> {
         self.lost.remove(&id)
+    }
+
+    /// Notes that a range is damaged; the part of it that was not noted before.
+    pub fn note_damaged(&mut self, id: PartitionId, range: OffsetRange) -> Vec<OffsetRange> {
+        let known = self.damaged.entry(id).or_default();
+        let new = known.gaps(range.first, range.last.saturating_add(1)).collect();
+        known.set(range, ());
+        new
     }
 
     /// Registers a waiting pop.

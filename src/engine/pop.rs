@@ -48,6 +48,7 @@ impl Engine {
             Budget { messages: request.messages_max, bytes: request.bytes_max as usize, partitions: request.partitions_max };
         let token = self.next_token();
         let mut reply = PopReply::default();
+        let mut notices = Vec::new();
         let mut acks = Vec::new();
         let mut until_us = 0;
         for queue in self.sources(&request.source)? {
@@ -59,7 +60,7 @@ impl Engine {
             };
             let lease_us = lease_us(request, &queue);
             until_us = now.steady_us.saturating_add(lease_us);
-            self.pop_queue(&queue, group, request, (token, until_us), now, &mut budget, &mut reply, &mut acks)?;
+            self.pop_queue(&queue, group, request, (token, until_us), now, &mut budget, &mut reply, &mut notices, &mut acks)?;
             if budget.messages == 0 || budget.partitions == 0 {
                 break;
             }
@@ -68,6 +69,8 @@ impl Engine {
             reply.lease_id = token.to_string();
             reply.lease_expires_at_us = now.wall_us.saturating_add(until_us.saturating_sub(now.steady_us));
         }
+        // Behind the messages: who looks at the first claim only looks at one that has some.
+        reply.claims.append(&mut notices);
         Ok((reply, acks))
     }
 
@@ -81,6 +84,7 @@ impl Engine {
         now: Now,
         budget: &mut Budget,
         reply: &mut PopReply,
+        notices: &mut Vec<Claim>,
         acks: &mut Vec<PendingAck>,
     ) -> Result<(), Error> {
         let pinned = match &request.source {
@@ -107,6 +111,13 @@ impl Engine {
             let taken = queue.told(taken)?;
             let claim = match claim(&mut state, queue, &candidate, taken, (token, until_us), now) {
                 Outcome::Claimed(claim) => *claim,
+                Outcome::Notice(notice) => {
+                    notices.push(*notice);
+                    if pinned.is_some() {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 Outcome::Nothing if pinned.is_some() => return Ok(()),
                 Outcome::Nothing | Outcome::LookAgain => continue,
             };
@@ -174,6 +185,8 @@ impl PendingAck {
 /// What came of trying to claim what was read.
 enum Outcome {
     Claimed(Box<Claimed>),
+    /// All that is left for the group is damaged: a claim without messages or a lease tells so.
+    Notice(Box<Claim>),
     /// Nothing is there for the group now.
     Nothing,
     /// The cursor moved, or something came between: there may be more.
@@ -365,6 +378,7 @@ fn claim(
     now: Now,
 ) -> Outcome {
     let young = hold_back_delayed(state, candidate, &mut taken, now);
+    count_damage(state, candidate, &taken.damaged);
     let State { partitions, groups, stats, .. } = state;
     let id = candidate.partition;
     let (Some(group), Some(partition)) = (groups.get_mut(&candidate.group), partitions.get(id)) else {
@@ -382,8 +396,12 @@ fn claim(
         // Nothing here is for the group: the cursor moves over it, and what follows may be.
         // Unless the first message is only too young: then there is nothing to move over, not even offset 0.
         let is_progress = taken.through >= first && taken.through < end && young.is_none_or(|young| young > first);
-        if is_progress {
-            active.delivery.pass_over(OffsetRange { first, last: taken.through });
+        let passed = OffsetRange { first, last: taken.through };
+        let is_damaged = is_progress && !taken.damaged.is_empty();
+        if is_damaged {
+            active.delivery.pass_lost(passed);
+        } else if is_progress {
+            active.delivery.pass_over(passed);
         }
         let has_more = is_progress && taken.through + 1 < end;
         group.mark_dirty(id);
@@ -391,7 +409,15 @@ fn claim(
         if has_more {
             group.push_ready(id);
         }
-        return if has_more { Outcome::LookAgain } else { Outcome::Nothing };
+        if has_more {
+            return Outcome::LookAgain;
+        }
+        // No claim may ever follow that could tell.
+        if is_damaged {
+            let lost = group.take_lost(id);
+            return Outcome::Notice(Box::new(Claim { lost, ..claim_of(queue, candidate, passed) }));
+        }
+        return Outcome::Nothing;
     }
     let messages = taken.messages.clone();
     let Ok(claimed) = active.delivery.claim(token, until_us, first, taken.through, taken.messages, now) else {
@@ -413,17 +439,41 @@ fn claim(
     group.popped += u64::from(taken.count);
     stats.popped += u64::from(taken.count);
     let claim = Claim {
-        queue: queue.name.clone(),
-        partition: candidate.name.clone(),
-        partition_id: id,
-        incarnation: queue.incarnation,
-        range: OffsetRange { first, last: taken.through },
         delivery_count: claimed.delivery_count,
         last_error: claimed.last_error,
         lost: group.take_lost(id),
         batches: taken.slices,
+        ..claim_of(queue, candidate, OffsetRange { first, last: taken.through })
     };
     Outcome::Claimed(Box::new(Claimed { claim, count: taken.count, bytes: taken.bytes, messages }))
+}
+
+/// A claim on a candidate that has no messages yet.
+fn claim_of(queue: &Queue, candidate: &Candidate, range: OffsetRange) -> Claim {
+    Claim {
+        queue: queue.name.clone(),
+        partition: candidate.name.clone(),
+        partition_id: candidate.partition,
+        incarnation: queue.incarnation,
+        range,
+        delivery_count: 0,
+        last_error: String::new(),
+        lost: None,
+        batches: Vec::new(),
+    }
+}
+
+/// Counts the messages that were found damaged, each once for each group. An offset that nobody ever had is no message.
+fn count_damage(state: &mut State, candidate: &Candidate, damaged: &[OffsetRange]) {
+    for &range in damaged {
+        let Some(group) = state.groups.get_mut(&candidate.group) else { return };
+        let new = group.note_damaged(candidate.partition, range);
+        let count_of = |part: &OffsetRange| {
+            let end = part.last.saturating_add(1);
+            (end - part.first).saturating_sub(state.gap_between(candidate.partition, part.first, end))
+        };
+        state.stats.lost_damaged += new.iter().map(count_of).sum::<u64>();
+    }
 }
 
 /// When the first message of a batch was stored, and its offset.

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use crate::format::control::{ControlOp, QueueRecord, key};
 use crate::format::{Lsn, names};
 use crate::model::{
-    Compression, Durability, Error, ErrorCode, Now, PartitionInfo, QueueInfo, QueueSettings, QueueStats, ServerStats,
+    Compression, Durability, Error, ErrorCode, Losses, Now, PartitionInfo, QueueInfo, QueueSettings, QueueStats, ServerStats,
     SettingsPatch,
 };
 use crate::record::{PartitionId, check_name};
@@ -180,6 +180,22 @@ impl Engine {
             waiting_pops: self.waiting_pops(),
             start_number: self.shared.start_number,
         }
+    }
+
+    /// What groups lost of a queue, or of all of them.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownQueue`.
+    pub fn losses(&self, queue: Option<&str>) -> Result<Losses> {
+        let queues = match queue {
+            Some(name) => vec![self.find_queue(name)?],
+            None => self.all_queues(),
+        };
+        Ok(queues.iter().fold(Losses::default(), |sum, queue| {
+            let stats = queue.state().stats;
+            Losses { unread: sum.unread + stats.lost_unread, damaged: sum.damaged + stats.lost_damaged }
+        }))
     }
 
     /// Makes a queue of this name, or returns the one that there is (an error if `is_new`).

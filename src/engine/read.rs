@@ -55,8 +55,10 @@ pub(super) struct Taken {
     pub through: Offset,
     /// The segment of the first batch looked at.
     pub hint: u32,
-    /// Offsets that damage took, if the read came upon any.
+    /// From the first to the last offset that damage took, or retention meanwhile, if the read came upon any.
     pub lost: Option<OffsetRange>,
+    /// What damage took of that.
+    pub damaged: Vec<OffsetRange>,
 }
 
 /// Reads. Damaged batches are left out and named in [`Taken::lost`]; an error of the disk ends the read, and is returned if nothing
@@ -72,7 +74,14 @@ pub(super) fn read(log: &Log, cache: &BatchCache, plan: &ReadPlan<'_>) -> Result
         previous: None,
         error: None,
     };
-    log.visit(plan.partition, first.first, plan.view.group, plan.hint, &mut |segment, batch| reading.take(segment, batch))?;
+    let mut is_to_end = true;
+    log.visit(plan.partition, first.first, plan.view.group, plan.hint, &mut |segment, batch| {
+        is_to_end = reading.take(segment, batch);
+        is_to_end
+    })?;
+    if is_to_end {
+        reading.notice_end(last.last);
+    }
     match reading.error {
         Some(error) if reading.taken.count == 0 => Err(error),
         _ => Ok(reading.taken),
@@ -107,10 +116,15 @@ impl Reading<'_> {
             self.taken.hint = segment.number();
         }
         self.notice_gap(segment, &batch);
+        let all = OffsetRange { first: batch.base_offset, last: batch.next_offset() - 1 };
         match self.take_batch(segment, &batch) {
             Ok(goes_on) => goes_on,
-            Err(Stop::Lost) => {
-                self.lose(batch.base_offset, batch.next_offset() - 1);
+            Err(Stop::Damaged) => {
+                self.note_damage(all);
+                true
+            }
+            Err(Stop::Removed) => {
+                self.lose(all);
                 true
             }
             Err(Stop::Failed(error)) => {
@@ -127,16 +141,36 @@ impl Reading<'_> {
         if batch.base_offset > self.expected {
             let from = self.previous.unwrap_or_else(|| crate::format::lsn(self.plan.hint, 0));
             if self.log.has_damage_between(from, at).unwrap_or(false) {
-                self.lose(self.expected, batch.base_offset - 1);
+                self.note_damage(OffsetRange { first: self.expected, last: batch.base_offset - 1 });
             }
         }
         self.expected = batch.next_offset();
         self.previous = Some(at);
     }
 
-    fn lose(&mut self, first: Offset, last: Offset) {
-        let lost = self.taken.lost.get_or_insert(OffsetRange { first, last });
-        lost.last = last;
+    /// The same behind the last batch. Batches that hold nothing for the group were not looked at: those are not missing.
+    fn notice_end(&mut self, end: Offset) {
+        let from = self.previous.unwrap_or_else(|| crate::format::lsn(self.plan.hint, 0));
+        if self.expected > end || !self.log.has_damage_between(from, self.log.end()).unwrap_or(false) {
+            return;
+        }
+        let mut missing = self.expected;
+        let found = self.log.visit(self.plan.partition, self.expected, None, self.plan.hint, &mut |_, batch| {
+            missing = missing.max(batch.next_offset());
+            true
+        });
+        if found.is_ok() && missing <= end {
+            self.note_damage(OffsetRange { first: missing, last: end });
+        }
+    }
+
+    fn note_damage(&mut self, range: OffsetRange) {
+        self.taken.damaged.push(range);
+        self.lose(range);
+    }
+
+    fn lose(&mut self, range: OffsetRange) {
+        self.taken.lost.get_or_insert(range).last = range.last;
     }
 
     fn take_batch(&mut self, segment: &Arc<Segment>, batch: &IndexedBatch) -> Result<bool, Stop> {
@@ -161,15 +195,15 @@ impl Reading<'_> {
         if is_earlier && let Some(filter) = &self.plan.view.first_filter {
             return Ok(Share::Judged(Arc::clone(filter)));
         }
-        let (header, Some(batch), _) = RecordHeader::decode(bytes).map_err(|_| Stop::Lost)? else {
-            return Err(Stop::Lost);
+        let (header, Some(batch), _) = RecordHeader::decode(bytes).map_err(|_| Stop::Damaged)? else {
+            return Err(Stop::Damaged);
         };
         if batch.annex_length == 0 {
             return Ok(Share::All);
         }
         let start = header.header_length();
-        let annex = bytes.get(start..start + batch.annex_length as usize).ok_or(Stop::Lost)?;
-        let annex = crate::record::Annex::decode(annex, batch.count).map_err(|_| Stop::Lost)?;
+        let annex = bytes.get(start..start + batch.annex_length as usize).ok_or(Stop::Damaged)?;
+        let annex = crate::record::Annex::decode(annex, batch.count).map_err(|_| Stop::Damaged)?;
         Ok(match annex.matches_of(group) {
             None | Some(crate::record::Matches::All) => Share::All,
             Some(matches) => Share::Matched(matches.clone()),
@@ -180,8 +214,8 @@ impl Reading<'_> {
         let open = open_batch(self.log, self.cache, segment, batch)?;
         let mut messages: Vec<StoredMessage> = Vec::new();
         let mut is_full = false;
-        for (index, entry) in (0u32..).zip(open.entries().map_err(|_| Stop::Lost)?) {
-            let entry = entry.map_err(|_| Stop::Lost)?;
+        for (index, entry) in (0u32..).zip(open.entries().map_err(|_| Stop::Damaged)?) {
+            let entry = entry.map_err(|_| Stop::Damaged)?;
             let offset = batch.base_offset + u64::from(index);
             if !self.plan.ranges.iter().any(|range| range.first <= offset && offset <= range.last) {
                 continue;
@@ -199,7 +233,7 @@ impl Reading<'_> {
             self.taken.messages.insert(offset);
             self.taken.count += 1;
             self.taken.bytes += bytes;
-            messages.push(open.message(index, &entry).map_err(|_| Stop::Lost)?);
+            messages.push(open.message(index, &entry).map_err(|_| Stop::Damaged)?);
         }
         if !messages.is_empty() {
             self.taken.slices.push(BatchSlice::Messages(messages));
@@ -227,15 +261,17 @@ impl Share {
 
 /// Why a batch cannot be taken.
 enum Stop {
-    Lost,
+    Damaged,
+    /// Retention took it meanwhile.
+    Removed,
     Failed(Error),
 }
 
 impl From<LogError> for Stop {
     fn from(error: LogError) -> Self {
         match error {
-            // What retention took meanwhile is lost to the reader like what damage took.
-            LogError::Damaged { .. } | LogError::Removed { .. } => Self::Lost,
+            LogError::Damaged { .. } => Self::Damaged,
+            LogError::Removed { .. } => Self::Removed,
             other => Self::Failed(other.into()),
         }
     }

@@ -107,6 +107,7 @@ pub(super) struct Counts {
     pub syncs: u64,
     pub sync_time_us: u64,
     pub lost_unread: u64,
+    pub lost_damaged: u64,
     pub messages: u64,
 }
 

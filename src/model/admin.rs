@@ -60,6 +60,15 @@ pub struct QueueStats {
     pub is_poisoned: bool,
 }
 
+/// Messages that were lost before a group read them, since start; each counts once for each group that lost it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Retention took them.
+    pub unread: u64,
+    /// Damage took them, as far as a group has come to it.
+    pub damaged: u64,
+}
+
 /// Counters of the whole engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerStats {

@@ -15,7 +15,7 @@ mod seek;
 mod settings;
 
 pub use ack::{AckItem, AckOutcome, AckReply, AckRequest, AckTarget, AckVerb, ExtendReply};
-pub use admin::{DeadLetter, DeadLetterQuery, PartitionInfo, QueueInfo, QueueStats, ServerStats, TraceEvent};
+pub use admin::{DeadLetter, DeadLetterQuery, Losses, PartitionInfo, QueueInfo, QueueStats, ServerStats, TraceEvent};
 pub use error::{Error, ErrorCode, Result};
 pub use group::{GroupDeclaration, GroupInfo, GroupPatch, GroupState, RemovedGroup};
 pub use pop::{BatchSlice, Claim, FetchReply, FetchRequest, OffsetRange, PopReply, PopRequest, PopSource, Start, StoredMessage};

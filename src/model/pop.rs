@@ -96,7 +96,7 @@ pub struct OffsetRange {
 /// What a pop took: one claim for each partition.
 #[derive(Debug, Clone, Default)]
 pub struct PopReply {
-    /// The lease's id, shared by all claims; empty with auto-ack and when there are no claims.
+    /// The lease's id, shared by all claims; empty with auto-ack and when no claim has messages.
     pub lease_id: String,
     /// When the lease ends, microseconds since the Unix epoch (for people; the server counts on its steady clock).
     pub lease_expires_at_us: u64,
@@ -104,7 +104,7 @@ pub struct PopReply {
     pub claims: Vec<Claim>,
 }
 
-/// Messages of one partition that a pop took.
+/// Messages of one partition that a pop took, or only word of those that are lost: the claim then has no messages and no lease.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The queue.
@@ -117,13 +117,13 @@ pub struct Claim {
     pub incarnation: u64,
     /// The inclusive range of offsets that the lease covers, matching or not.
     pub range: OffsetRange,
-    /// Which delivery of the first message this is, from 1.
+    /// Which delivery of the first message this is, from 1; 0 without messages.
     pub delivery_count: u32,
     /// Why the last delivery of the first message failed; empty if none did.
     pub last_error: String,
     /// Offsets that retention or damage removed before the claim, if the group had not read them: a notice, given once.
     pub lost: Option<OffsetRange>,
-    /// The messages, in order of offset.
+    /// The messages, in order of offset; none if what was left for the group is lost.
     pub batches: Vec<BatchSlice>,
 }
 

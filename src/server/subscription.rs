@@ -209,7 +209,7 @@ impl Subscription {
         let bytes = self.send(Response::Delivery(Delivery(reply)), lease);
         control.spend(messages, bytes);
         // Behind the delivery, so that the client has heard of the lease.
-        if !request.auto_ack && !self.shared.engine.watch_lease(&lease_id, listener) {
+        if !lease_id.is_empty() && !self.shared.engine.watch_lease(&lease_id, listener) {
             self.notices.send(LeaseEnded::of(lease_id, ErrorCode::LeaseLost));
         }
         Ok(Attempt::Sent)

@@ -2,7 +2,7 @@
 
 use fanlog::model::*;
 
-use super::support::{World, push_of};
+use super::support::{World, messages_of, push_of, seek_of};
 
 fn settings(patch: SettingsPatch) -> SettingsPatch {
     SettingsPatch {
@@ -105,4 +105,119 @@ fn a_damaged_range_is_kept_until_everything_of_its_time_goes() {
         roll(&world, "q");
     }
     assert!(world.disk.read_file(&path).is_none(), "everything of its time is too old");
+}
+
+fn lost_to_damage(world: &World) -> u64 {
+    world.engine.losses(Some("q")).unwrap().damaged
+}
+
+/// Opens a queue whose partition ends in damage: "whole", and behind it two messages of one batch that are not. A sealed segment has an
+/// index that knows the batch; in the newest one it is not found at all.
+fn with_damaged_end(seed: u64, is_sealed: bool) -> World {
+    let mut world = World::new(seed);
+    world.engine.create_queue("q", &settings(SettingsPatch::default()), world.now).unwrap();
+    world.push("q", "p", &["whole"]);
+    world.push("q", "p", &["damaged soon", "and this"]);
+    if is_sealed {
+        roll(&world, "q");
+        (0..4).for_each(|_| world.pass(70_000));
+    }
+    // The checkpoint knows where the partition ends.
+    let world = world.restart();
+    spoil(&world, b"damaged soon");
+    world.kill()
+}
+
+fn pop_lane(world: &World, group: &str, count: u32) -> PopReply {
+    let source = PopSource::Partition { queue: "q".to_owned(), partition: "p".to_owned() };
+    world.pop_as(&PopRequest { source, ..PopRequest::any("q", count).group(group) })
+}
+
+/// Nobody was told until something followed, and the group seemed to lag for ever.
+#[test]
+fn damage_at_the_end_of_a_partition_is_passed_told_and_counted_at_once() {
+    for is_sealed in [false, true] {
+        let world = with_damaged_end(54, is_sealed);
+        let lost = Some(OffsetRange { first: 1, last: 2 });
+        let next = |world: &World| world.cursor("q", "g", "p").next;
+        let reply = pop_lane(&world, "g", 1);
+        world.ack(&reply.claims[0], "g", &reply.lease_id, &[(0, AckVerb::Completed)]);
+        assert_eq!(next(&world), if is_sealed { 1 } else { 3 }, "a claim goes as far as it has looked");
+        let told = if is_sealed { pop_lane(&world, "g", 1) } else { reply };
+        assert_eq!(told.claims[0].lost, lost);
+        if is_sealed {
+            assert_eq!((told.lease_id.as_str(), told.claims.len(), told.claims[0].batches.len()), ("", 1, 0));
+        }
+        let cursor = world.cursor("q", "g", "p");
+        assert_eq!((cursor.next, cursor.lag), (3, 0));
+        assert!(pop_lane(&world, "g", 1).claims.is_empty(), "it is told once");
+        assert_eq!(lost_to_damage(&world), 2);
+        let world = world.restart();
+        assert_eq!(next(&world), 3);
+        assert!(pop_lane(&world, "g", 1).claims.is_empty());
+        world.push("q", "p", &["after"]);
+        let reply = pop_lane(&world, "g", 1);
+        assert_eq!((reply.claims[0].lost, messages_of(&reply.claims[0])[0].offset), (None, 3));
+    }
+}
+
+/// There was a message to acknowledge in front of it once; now only damage is left, in either kind of segment.
+#[test]
+fn a_group_that_stands_in_front_of_nothing_but_damage_is_told() {
+    for is_sealed in [false, true] {
+        let world = with_damaged_end(58, is_sealed);
+        pop_lane(&world, "g", 1);
+        let seek = SeekTarget::Offset(1);
+        let request = SeekRequest { partition: Some("p".to_owned()), ..seek_of("q", "g", seek) };
+        world.engine.seek(&request, world.now).unwrap();
+        assert_eq!(world.cursor("q", "g", "p").lag, 2);
+        let reply = pop_lane(&world, "g", 10);
+        assert_eq!((reply.lease_id.as_str(), reply.claims.len(), reply.claims[0].batches.len()), ("", 1, 0), "{is_sealed}");
+        assert_eq!(reply.claims[0].lost, Some(OffsetRange { first: 1, last: 2 }));
+        assert_eq!(world.cursor("q", "g", "p").lag, 0);
+    }
+}
+
+/// What was shown but not written is found again.
+#[test]
+fn damage_that_was_passed_is_told_again_after_a_crash() {
+    let world = with_damaged_end(55, true);
+    let reply = pop_lane(&world, "g", 1);
+    world.ack(&reply.claims[0], "g", &reply.lease_id, &[(0, AckVerb::Completed)]);
+    assert!(pop_lane(&world, "g", 1).claims[0].lost.is_some());
+    assert!(pop_lane(&world, "g", 1).claims.is_empty());
+    let world = world.kill();
+    assert_eq!(world.cursor("q", "g", "p").lag, 2);
+    assert!(pop_lane(&world, "g", 1).claims[0].lost.is_some());
+    assert_eq!(world.cursor("q", "g", "p").lag, 0);
+}
+
+#[test]
+fn damage_is_counted_once_for_each_group() {
+    let world = with_damaged_end(56, true);
+    for _ in 0..3 {
+        let reply = pop_lane(&world, "g", 10);
+        assert_eq!(reply.claims[0].lost, Some(OffsetRange { first: 1, last: 2 }));
+        // It is handed out again.
+        world.engine.release(&reply.lease_id, world.now).unwrap();
+    }
+    assert_eq!(lost_to_damage(&world), 2);
+    pop_lane(&world, "another", 10);
+    assert_eq!(lost_to_damage(&world), 4);
+}
+
+/// What a filter refused is not missing, though damage of another partition lies behind it.
+#[test]
+fn damage_elsewhere_is_no_loss_of_a_group_whose_filter_refuses_the_end() {
+    let mut world = World::new(57);
+    world.engine.create_queue("q", &settings(SettingsPatch::default()), world.now).unwrap();
+    let declaration = GroupDeclaration { filter: ":kind = \"wanted\"".to_owned(), ..GroupDeclaration::default() };
+    world.engine.declare_group("q", "g", &declaration, world.now).unwrap();
+    world.push("q", "p", &["refused"]);
+    world.push("q", "other", &["damaged soon"]);
+    world = world.restart();
+    spoil(&world, b"damaged soon");
+    let world = world.kill();
+    assert!(pop_lane(&world, "g", 10).claims.is_empty());
+    assert_eq!(lost_to_damage(&world), 0);
 }

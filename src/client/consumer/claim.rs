@@ -47,7 +47,9 @@ impl Claim {
     pub fn new(info: Arc<ClaimInfo>, is_shared: bool, offsets: impl Iterator<Item = Offset>) -> Self {
         let slots: VecDeque<Slot> = offsets.map(|offset| Slot { offset, settled: None }).collect();
         let open = slots.len();
-        Self { info, is_shared, slots, open, under_way: None, is_released: false, has_abandoned: false }
+        // A claim without messages only tells of losses: nothing is held by it.
+        let is_released = slots.is_empty();
+        Self { info, is_shared, slots, open, under_way: None, is_released, has_abandoned: false }
     }
 
     /// Whether nothing is held, waiting or under way.

@@ -40,6 +40,8 @@ pub struct Delivery {
     pub(super) delays: Deadlines<Offset>,
     /// Shared mode: offsets from `next` on that are done, leased or put off, so that finding free ones costs by what is found.
     pub(super) busy: OffsetSet,
+    /// It passed what damage took, and that does not show yet.
+    has_passed_lost: bool,
     pub(super) recent: RecentAcks,
 }
 
@@ -110,6 +112,7 @@ impl Delivery {
             lease_ends: Deadlines::default(),
             delays: Deadlines::default(),
             busy,
+            has_passed_lost: false,
             recent: RecentAcks::default(),
             staged: cursor,
         }
@@ -154,6 +157,7 @@ impl Delivery {
         if cursor.version > self.visible.version {
             self.visible = cursor;
         }
+        self.show_passed();
     }
 
     /// Ends the leases and delays whose time has come; returns whether messages came free. Every call that decides does this
@@ -320,6 +324,22 @@ impl Delivery {
         }
         self.forget_below_next();
         self.touch_lazily();
+    }
+
+    /// As [`Self::pass_over`], for offsets that damage took. It shows at once and not with the next change that is durable: nobody will
+    /// ever acknowledge them, so no change may come, and a crash costs no more than finding them again.
+    pub fn pass_lost(&mut self, range: OffsetRange) {
+        self.pass_over(range);
+        self.has_passed_lost = true;
+        self.show_passed();
+    }
+
+    /// Shows what was passed, as soon as no step that a reply waits for would show with it.
+    fn show_passed(&mut self) {
+        if self.has_passed_lost && self.decided <= self.visible.version() {
+            self.visible = self.staged.clone();
+            self.has_passed_lost = false;
+        }
     }
 
     /// The lease that holds `offset`, if one is live.

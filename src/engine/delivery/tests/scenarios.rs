@@ -159,6 +159,28 @@ fn refused_messages_are_passed_uncounted() {
     assert_eq!((lane.next(), lane.ready()), (99, vec![(99, 99)]));
 }
 
+/// What damage took shows as passed at once, but never together with a step that is not durable yet.
+#[test]
+fn damage_that_was_passed_shows_without_a_commit_but_not_before_one_that_is_under_way() {
+    let mut lane = Lane::ordered(20);
+    lane.delivery.pass_lost(range(0, 4));
+    assert_eq!(lane.delivery.visible().next(), 5);
+    // Nobody waits for a hand-out that ended by time.
+    lane.pop(3);
+    lane.wait(2 * LEASE);
+    lane.delivery.expire(lane.now);
+    lane.delivery.pass_lost(range(5, 6));
+    assert_eq!(lane.delivery.visible().next(), 7);
+
+    let token = lane.pop(3);
+    assert!(lane.ack(token, &[(9, Completed)]).is_lease_released);
+    let change = lane.delivery.take_change().unwrap();
+    lane.delivery.pass_lost(range(10, 19));
+    assert_eq!((lane.next(), lane.delivery.visible().next()), (20, 7), "the commit of the acknowledgement may fail");
+    lane.delivery.publish(change.cursor);
+    assert_eq!(lane.delivery.visible().next(), 20);
+}
+
 /// NATS, Pulsar: a message at its delivery limit vanished, or blocked the rest. Here with a crash after each step.
 #[test]
 fn a_poison_message_ends_in_the_dead_letters_and_the_rest_flows() {
