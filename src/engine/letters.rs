@@ -7,6 +7,7 @@ use crate::model::{
 use crate::record::{Message, Offset, PartitionId, derived_id};
 use crate::storage::table::TableError;
 
+use super::acknowledge::find_offset;
 use super::queue::Queue;
 use super::records::{DeadLetterRecord, encode_trace};
 use super::state::halves;
@@ -64,6 +65,18 @@ impl Engine {
         let queue = self.find_queue(queue)?;
         let Some(id) = queue.state().dead_letters.of_message(partition, offset) else { return Ok(None) };
         Ok(read_letter(&queue, id)?.map(|record| show(&queue, id, record)))
+    }
+
+    /// As [`Engine::dead_letter_of`], of the message with this id, the producer's own or the derived one, if the log still has it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn dead_letter_of_id(&self, queue: &str, partition: PartitionId, id: &str) -> Result<Option<DeadLetter>> {
+        match find_offset(&*self.find_queue(queue)?, partition, id)? {
+            Some(offset) => self.dead_letter_of(queue, partition, offset),
+            None => Ok(None),
+        }
     }
 
     /// Pushes a dead letter back into its partition, with the transaction id `dlq:` and its number (so that doing it twice stores it

@@ -115,6 +115,11 @@ fn row<'a>(letter: &'a DeadLetter, incarnation: u64, payload: &'a Bytes) -> Row<
 
 /// The newest dead letter that was the message.
 pub(super) fn find(engine: &Engine, queue: &str, partition: PartitionId, transaction_id: &str) -> Result<Option<DeadLetter>> {
+    let found = engine.dead_letter_of_id(queue, partition, transaction_id)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    // Retention may have taken the message, and the letter is all that knows its id; or an earlier message had the same one.
     const PAGE: u32 = 1_000;
     let mut skip = 0u32;
     loop {
