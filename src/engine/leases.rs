@@ -63,6 +63,8 @@ pub(super) struct Common {
     pub leases: Leases,
     /// How long things take and how large they are.
     pub recorders: Recorders,
+    /// The disk refused to give room back inside files, as it will until somebody changes it.
+    pub cannot_punch: std::sync::atomic::AtomicBool,
 }
 
 /// The leases that were given out and may be live. One that ended by time is forgotten at the next sweep.

@@ -6,13 +6,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::format::control::ControlOp;
 use crate::format::holes::Hole;
 use crate::format::index::IndexedBatch;
 use crate::model::{Now, QueueSettings};
 use crate::record::{Offset, PartitionId};
-use crate::storage::log::Segment;
+use crate::storage::disk::DiskErrorKind;
+use crate::storage::log::{LogError, Segment};
 
 use super::Engine;
 use super::group::{Group, PRIMARY, Slot};
@@ -47,10 +49,30 @@ impl Engine {
             // What fails is tried again at the next sweep.
             let window_us = settings.dedup_window_s.saturating_mul(1_000_000);
             let _ = self.apply_rules(queue, rules, window_us, now);
-            let _ = self.hollow_segments(queue, &settings, now);
+            if !self.shared.common.cannot_punch.load(Ordering::Relaxed) {
+                let _ = self.hollow_segments(queue, &settings, now);
+            }
         }
-        release_holes(queue);
+        self.release_holes(queue);
         let _ = self.remove_idle_partitions(queue, now);
+    }
+
+    /// Gives back what could not be when it was taken out, because somebody read there, or because the process ended. A disk that
+    /// cannot do it at all is asked once for the whole data directory; nothing is lost but room.
+    fn release_holes(&self, queue: &Queue) {
+        let cannot = &self.shared.common.cannot_punch;
+        let segments = queue.log.segments();
+        for segment in segments.iter().take(segments.len().saturating_sub(1)) {
+            if cannot.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Err(LogError::Disk(error)) = segment.release_holes()
+                && error.kind == DiskErrorKind::Unsupported
+                && !cannot.swap(true, Ordering::Relaxed)
+            {
+                tracing::warn!(%error, "room inside segments is not given back until the next start");
+            }
+        }
     }
 
     fn apply_rules(&self, queue: &Arc<Queue>, rules: Rules, window_us: u64, now: Now) -> super::Result<()> {
@@ -215,15 +237,6 @@ fn plan_holes(queue: &Queue, settings: &QueueSettings, now: Now) -> super::Resul
     turn.next = 0;
     queue.state().holes = turn;
     Ok(plans)
-}
-
-/// Gives back what could not be when it was taken out, because somebody read there, or because the process ended.
-fn release_holes(queue: &Queue) {
-    let segments = queue.log.segments();
-    for segment in segments.iter().take(segments.len().saturating_sub(1)) {
-        // A disk that cannot is asked again; nothing is lost but room.
-        let _ = segment.release_holes();
-    }
 }
 
 /// Whether nobody may read the batch any more. One of a partition that is not known is, as the partition was removed, unless its record

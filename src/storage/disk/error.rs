@@ -21,6 +21,8 @@ pub enum DiskErrorKind {
     TooManyFiles,
     /// Out of memory or of memory maps. May pass.
     Memory,
+    /// The file system cannot do it.
+    Unsupported,
     /// The file ends before the bytes that were asked for.
     EndOfFile,
     /// Anything else, an unreadable sector among them; the number says more.
@@ -38,6 +40,7 @@ impl DiskErrorKind {
             Errno::ACCESS | Errno::PERM => Self::Permission,
             Errno::MFILE | Errno::NFILE => Self::TooManyFiles,
             Errno::NOMEM => Self::Memory,
+            Errno::OPNOTSUPP | Errno::NOSYS => Self::Unsupported,
             _ => Self::Other,
         }
     }
