@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::thread;
 
 use serde_json::Value;
@@ -11,12 +11,40 @@ use serde_json::Value;
 #[path = "../support/program.rs"]
 mod program;
 
-use program::{Launch, Program, fanlog, json_of, text_of};
+use program::{Launch, Program, eventually, fanlog, json_of, text_of};
 
 /// The report of a run with a server of its own.
 fn report(line: &str) -> Value {
     let arguments: Vec<&str> = ["bench"].into_iter().chain(line.split(' ')).chain(["--serve", "-o", "json"]).collect();
     json_of(&fanlog().args(arguments).output().unwrap())
+}
+
+/// The server outlived the run, and the directory stayed.
+#[test]
+fn a_run_that_is_ended_by_a_signal_takes_its_server_and_directory_with_it() {
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
+        let parent = tempfile::tempdir().unwrap();
+        let mut run = fanlog()
+            .args(["bench", "push", "--serve", "--duration", "10m", "--serve-in"])
+            .arg(parent.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut ports = None;
+        eventually(|| {
+            assert!(run.try_wait().unwrap().is_none(), "the run ended");
+            let inside = std::fs::read_dir(parent.path()).unwrap().next().map(|entry| entry.unwrap().path().join("ports.json"));
+            ports = inside.and_then(|path| std::fs::read_to_string(path).ok());
+            ports.is_some()
+        });
+        let ports = ports.unwrap();
+        let ports: Value = serde_json::from_str(&ports).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&run), signal).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(1));
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0, "its directory is gone");
+        assert!(TcpStream::connect(ports["tcp"].as_str().unwrap()).is_err(), "its server is gone");
+    }
 }
 
 fn assert_clean(report: &Value, checked: u64) {
