@@ -26,6 +26,7 @@ pub fn right_of(operation: Operation) -> Right {
         | Operation::TraceByMessage
         | Operation::TraceNames
         | Operation::Stats
+        | Operation::LossesGet
         | Operation::FilterTest => Right::Read,
 
         Operation::Pop

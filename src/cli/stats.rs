@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use fanlog::model::ErrorCode;
 use serde_json::json;
 
 use super::{Context, view};
@@ -17,8 +18,15 @@ pub struct PingArguments {
 
 /// Shows the server's counters.
 pub async fn stats(mut context: Context) -> Result<()> {
-    let stats = context.connect().await?.stats().await?;
-    context.output.object(&view::server_stats(&stats))
+    let client = context.connect().await?;
+    let mut shown = view::server_stats(&client.stats().await?);
+    match client.losses(None).await {
+        Ok(losses) => shown["total"]["messages_lost_damaged"] = losses.damaged.into(),
+        // A server from before it was counted.
+        Err(error) if error.code() == Some(ErrorCode::UnknownOperation) => {}
+        Err(error) => return Err(error.into()),
+    }
+    context.output.object(&shown)
 }
 
 /// Measures round trips.

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use crate::model::{
     AckReply, AckRequest, AckTarget, CursorProgress, DeadLetter, DeadLetterQuery, ExtendReply, FetchReply, FetchRequest,
-    GroupDeclaration, GroupInfo, GroupPatch, GroupProgress, MessageView, PartitionInfo, PopReply, PopRequest, PushReply,
+    GroupDeclaration, GroupInfo, GroupPatch, GroupProgress, Losses, MessageView, PartitionInfo, PopReply, PopRequest, PushReply,
     PushRequest, QueueInfo, RemovedGroup, SeekRequest, ServerStats, SettingsPatch, Start, TraceEvent, TransactionReply,
     TransactionRequest,
 };
 use crate::protocol::{
     DeadLetterDelete, DeadLetterGet, DeadLetterPage, DeadLetterReplay, Extend, Fetch, FilterTest, GroupDeclare, GroupDelete,
-    GroupGet, GroupList, GroupStart, GroupUpdate, MessageGet, PartitionGet, PartitionList, PartitionSelector, Ping, Pop,
-    Progress, QueueCreate, QueueDelete, QueueGet, QueueList, QueueUpdate, Release, Seek, SeekReply, Stats, TraceByMessage,
+    GroupGet, GroupList, GroupStart, GroupUpdate, LossesGet, MessageGet, PartitionGet, PartitionList, PartitionSelector, Ping,
+    Pop, Progress, QueueCreate, QueueDelete, QueueGet, QueueList, QueueUpdate, Release, Seek, SeekReply, Stats, TraceByMessage,
     TraceByName, TraceName, TraceNames, TraceRecord, TraceWrite,
 };
 use crate::record::{Attributes, PartitionId};
@@ -119,6 +119,12 @@ impl Client {
     /// Counters of the whole server.
     pub async fn stats(&self) -> Result<ServerStats> {
         self.call(&Stats {}).await
+    }
+
+    /// What groups lost of a queue before they read it, or of all of them. A server from before there was this answers
+    /// `UnknownOperation`.
+    pub async fn losses(&self, queue: Option<&str>) -> Result<Losses> {
+        self.call(&LossesGet { queue: queue.map(str::to_owned) }).await
     }
 }
 

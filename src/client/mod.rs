@@ -166,6 +166,7 @@ fn is_repeatable(operation: Operation) -> bool {
             | TraceByMessage
             | TraceNames
             | Stats
+            | LossesGet
             | FilterTest
     )
 }

@@ -18,7 +18,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::engine::RecoveryReport;
+use crate::engine::{Engine, RecoveryReport};
 use crate::model::{GroupProgress, GroupState, QueueInfo, QueueStats, ServerStats};
 
 use super::ack::Verdict;
@@ -220,6 +220,7 @@ fn scrape(gateway: &Gateway) -> Registry {
     distributions::register(&mut registry, &engine.distributions());
     recovery_metrics(&mut registry, &gateway.options.recovery);
     queue_metrics(&mut registry, &queues, series_max);
+    damage_metric(&mut registry, engine, &queues, series_max);
     group_metrics(&mut registry, gateway, &queues);
     registry
 }
@@ -270,10 +271,23 @@ fn recovery_metrics(registry: &mut Registry, report: &RecoveryReport) {
     }
 }
 
+fn labels_of(index: usize, queue: &QueueInfo, series_max: usize) -> QueueLabels {
+    QueueLabels { queue: if index < series_max { queue.name.clone() } else { OTHERS.to_owned() } }
+}
+
+/// What damage took from groups; it is no part of a queue's own counters.
+fn damage_metric(registry: &mut Registry, engine: &Engine, queues: &[QueueInfo], series_max: usize) {
+    let family = Family::<QueueLabels, FloatCounter>::default();
+    for (index, queue) in queues.iter().enumerate() {
+        // One that was deleted meanwhile lost nothing any more.
+        let lost = engine.losses(Some(&queue.name)).unwrap_or_default();
+        family.get_or_create(&labels_of(index, queue, series_max)).inc_by(lost.damaged as f64);
+    }
+    registry.register("lost_damaged_messages", "Messages that damage took before a group read them, since start", family);
+}
+
 fn queue_metrics(registry: &mut Registry, queues: &[QueueInfo], series_max: usize) {
-    let labels = |index: usize, queue: &QueueInfo| QueueLabels {
-        queue: if index < series_max { queue.name.clone() } else { OTHERS.to_owned() },
-    };
+    let labels = |index: usize, queue: &QueueInfo| labels_of(index, queue, series_max);
     for (name, help, read) in QUEUE_COUNTERS {
         let family = Family::<QueueLabels, FloatCounter>::default();
         for (index, queue) in queues.iter().enumerate() {

@@ -36,8 +36,8 @@ pub use operation::{Call, Operation, Request, Response, encode_call, encode_erro
 pub use pop::{Fetch, Pop};
 pub use progress::{MessageGet, PartitionSelector, Progress, ProgressPage, Seek, SeekReply};
 pub use queue::{
-    Deleted, PartitionGet, PartitionList, PartitionPage, QueueCreate, QueueDelete, QueueGet, QueueList, QueuePage, QueueUpdate,
-    Stats,
+    Deleted, LossesGet, PartitionGet, PartitionList, PartitionPage, QueueCreate, QueueDelete, QueueGet, QueueList, QueuePage,
+    QueueUpdate, Stats,
 };
 pub use subscribe::{
     Credit, Delivery, Heartbeat, LeaseEnded, LeasedPartition, Subscribe, Subscribed, SubscriptionEnd, Unsubscribe,

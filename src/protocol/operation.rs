@@ -3,7 +3,7 @@
 //! A number never changes its meaning and is never reused. The high byte is the family.
 
 use crate::model::{
-    AckReply, AckRequest, DeadLetter, DeadLetterQuery, ExtendReply, FetchReply, GroupInfo, GroupProgress, MessageView,
+    AckReply, AckRequest, DeadLetter, DeadLetterQuery, ExtendReply, FetchReply, GroupInfo, GroupProgress, Losses, MessageView,
     PartitionInfo, PopReply, PushReply, PushRequest, QueueInfo, RemovedGroup, ServerStats, TransactionReply, TransactionRequest,
 };
 
@@ -199,6 +199,8 @@ operations! {
         0x0901 Stats: Stats => ServerStats;
         /// Tries a filter.
         0x0902 FilterTest: FilterTest => FilterResult;
+        /// Messages that groups lost.
+        0x0903 LossesGet: LossesGet => Losses;
     }
     notices {
         /// Messages of a subscription.

@@ -1,6 +1,8 @@
 //! Administration of queues and their partitions.
 
-use crate::model::{Compression, Durability, PartitionInfo, QueueInfo, QueueSettings, QueueStats, ServerStats, SettingsPatch};
+use crate::model::{
+    Compression, Durability, Losses, PartitionInfo, QueueInfo, QueueSettings, QueueStats, ServerStats, SettingsPatch,
+};
 
 use super::wire::{Wire, bad_value, wire_struct, wire_type};
 use super::{Chunks, Input, ProtocolError};
@@ -115,6 +117,8 @@ wire_struct!(ServerStats {
     start_number: u64,
 });
 
+wire_struct!(Losses { unread: u64, damaged: u64 });
+
 wire_struct!(QueueInfo { name: String, incarnation: u64, created_at_us: u64, settings: QueueSettings, stats: QueueStats });
 
 wire_struct!(PartitionInfo { name: String, id: u32, start: u64, end: u64, newest_at_us: u64 });
@@ -214,4 +218,12 @@ wire_type!(
 wire_type!(
     /// Counters of the whole server.
     Stats {}
+);
+
+wire_type!(
+    /// Messages that groups lost before they read them.
+    LossesGet {
+        /// One queue; `None` is all.
+        queue: Option<String>,
+    }
 );

@@ -68,6 +68,7 @@ pub(super) fn answer(engine: &Engine, request: Request, now: Now) -> Result<Resp
         Request::TraceNames(_) => Ok(Response::TraceNames(trace_names(engine))),
 
         Request::Stats(_) => Ok(Response::Stats(engine.stats())),
+        Request::LossesGet(request) => engine.losses(request.queue.as_deref()).map(Response::LossesGet),
         Request::FilterTest(request) => filter_test(&request).map(Response::FilterTest),
         request => {
             let text = format!("operation {} is not administration", request.operation().name());

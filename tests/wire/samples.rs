@@ -195,6 +195,7 @@ pub fn requests() -> Vec<(&'static str, Request)> {
         ),
         ("trace names", Request::TraceNames(TraceNames {})),
         ("stats", Request::Stats(Stats {})),
+        ("losses get", Request::LossesGet(LossesGet { queue: Some("q".into()) })),
         ("filter test", Request::FilterTest(FilterTest { filter: text("NOT a"), attributes: attributes() })),
     ]
 }
@@ -394,6 +395,7 @@ pub fn responses() -> Vec<(&'static str, Response, bool)> {
         last("trace by name", Response::TraceByName(traces())),
         last("trace by message", Response::TraceByMessage(traces())),
         last("trace names", Response::TraceNames(TraceNamePage { names: vec![TraceName { name: text("order-42"), count: 2 }] })),
+        last("losses", Response::LossesGet(Losses { unread: 3, damaged: 2 })),
         last("stats", Response::Stats(ServerStats { queues: 1, total: queue_stats(), ..ServerStats::default() })),
         last("filter test", Response::FilterTest(FilterResult { is_match: true })),
     ]
