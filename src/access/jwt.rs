@@ -77,6 +77,8 @@ pub struct BadJwtKey(String);
 /// Checks tokens.
 pub(super) struct Jwt {
     key: DecodingKey,
+    /// The content of the key file, to tell another key from the same one.
+    content: Box<[u8]>,
     validation: Validation,
     rules: JwtRules,
 }
@@ -92,6 +94,7 @@ impl Jwt {
     pub(super) fn new(rules: JwtRules, key: &[u8]) -> Result<Self, BadJwtKey> {
         crypto::install();
         let key = key.trim_ascii();
+        let content = key.into();
         let (algorithm, key) = match rules.algorithm {
             JwtAlgorithm::Hs256 if key.starts_with(b"-----BEGIN") => {
                 // Everybody knows a public key: as a secret it would let everybody in.
@@ -118,7 +121,12 @@ impl Jwt {
             required.push("aud");
         }
         validation.set_required_spec_claims(&required);
-        Ok(Self { key: key.map_err(bad)?, validation, rules })
+        Ok(Self { key: key.map_err(bad)?, content, validation, rules })
+    }
+
+    /// The same rules with another key; `None` if it is the one in use.
+    pub(super) fn with_key(&self, key: &[u8]) -> Result<Option<Self>, BadJwtKey> {
+        if key.trim_ascii() == &*self.content { Ok(None) } else { Self::new(self.rules.clone(), key).map(Some) }
     }
 
     /// Who the token is for and until when, microseconds since the Unix epoch; or what is wrong with it.

@@ -45,13 +45,21 @@ const LOOK_AT_FILE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Access {
     admin_secret: Option<SecretHash>,
-    jwt: Option<Jwt>,
+    jwt: Option<Mutex<KeyInUse>>,
     directory: Option<PathBuf>,
     tokens: Mutex<Tokens>,
     attempts: Attempts,
     admin: Arc<Principal>,
     /// Ends what was granted to clients without a secret, when secrets begin to be asked for.
     open: CancellationToken,
+}
+
+/// The key that JSON web tokens are checked with.
+#[derive(Debug)]
+struct KeyInUse {
+    jwt: Arc<Jwt>,
+    /// Ends what was granted by it, when another takes its place.
+    replaced: CancellationToken,
 }
 
 /// The token file as it was read last.
@@ -104,8 +112,24 @@ impl Access {
     ///
     /// If the key is none of the algorithm, or too weak.
     pub fn and_jwt(mut self, rules: JwtRules, key: &[u8]) -> std::result::Result<Self, BadJwtKey> {
-        self.jwt = Some(Jwt::new(rules, key)?);
+        let jwt = Arc::new(Jwt::new(rules, key)?);
+        self.jwt = Some(Mutex::new(KeyInUse { jwt, replaced: CancellationToken::new() }));
         Ok(self)
+    }
+
+    /// Takes another key in place of that of [`and_jwt`](Self::and_jwt); whether it is another. What tokens of the old one opened
+    /// ends: it may have been replaced because it is known to others.
+    ///
+    /// # Errors
+    ///
+    /// As there; the old key then stays.
+    pub fn replace_jwt_key(&self, key: &[u8]) -> std::result::Result<bool, BadJwtKey> {
+        let Some(in_use) = &self.jwt else { return Ok(false) };
+        let mut in_use = in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(jwt) = in_use.jwt.with_key(key)? else { return Ok(false) };
+        in_use.replaced.cancel();
+        *in_use = KeyInUse { jwt: Arc::new(jwt), replaced: CancellationToken::new() };
+        Ok(true)
     }
 
     /// Knows the tokens of this data directory too, and follows their file with [`follow`](Self::follow).
@@ -140,7 +164,7 @@ impl Access {
         let wait = self.attempts.wait_of(address, now);
         let outcome = match (parse_token(secret), &self.jwt) {
             (Some((id, secret)), _) => self.stored(&id, secret),
-            (None, Some(jwt)) if is_jwt(secret) => signed(jwt, secret),
+            (None, Some(in_use)) if is_jwt(secret) => signed(in_use, secret),
             _ => Err(wrong()),
         };
         // Only this secret can be weak enough to be guessed. It is not looked at while the address has failed too often; the others
@@ -256,9 +280,13 @@ impl Tokens {
     }
 }
 
-fn signed(jwt: &Jwt, secret: &str) -> Result<Grant> {
+fn signed(in_use: &Mutex<KeyInUse>, secret: &str) -> Result<Grant> {
+    let (jwt, replaced) = {
+        let in_use = in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&in_use.jwt), in_use.replaced.clone())
+    };
     let (principal, expires_at_us) = jwt.check(secret).map_err(|reason| Error::new(ErrorCode::Unauthorized, reason))?;
-    Ok(Grant::new(Arc::new(principal), CancellationToken::new(), Some(expires_at_us)))
+    Ok(Grant::new(Arc::new(principal), replaced, Some(expires_at_us)))
 }
 
 fn is_same(left: &StoredToken, right: &StoredToken) -> bool {

@@ -107,3 +107,29 @@ fn guesses_are_limited_and_keep_nobody_out_who_has_a_token() {
     assert!(access.authenticate(&text, HERE).is_ok());
     assert!(access.authenticate("secret", Ipv4Addr::new(10, 0, 0, 1).into()).is_ok());
 }
+
+#[test]
+fn another_jwt_key_takes_the_place_of_the_old_one_and_a_bad_one_does_not() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let sign = |key: &[u8]| {
+        let claims = serde_json::json!({ "sub": "somebody", "role": "read-only", "exp": 4_000_000_000u64 }).to_string();
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode("{\"alg\":\"HS256\"}"), URL_SAFE_NO_PAD.encode(claims));
+        let signature = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, key), text.as_bytes());
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    };
+    let (old, new) = (b"the old secret of thirty-two bytes", b"the new secret of thirty-two bytes");
+    let access = Access::default().and_jwt(JwtRules::of(JwtAlgorithm::Hs256), old).unwrap();
+    let grant = access.authenticate(&sign(old), HERE).unwrap();
+    assert!(access.replace_jwt_key(b"short").is_err());
+    assert!(!access.replace_jwt_key(b" the old secret of thirty-two bytes\n").unwrap(), "it is the same");
+    assert!(!is_ended(&grant));
+    assert!(access.authenticate(&sign(old), HERE).is_ok());
+
+    assert!(access.replace_jwt_key(new).unwrap());
+    assert!(is_ended(&grant), "the old key opens nothing any more");
+    assert!(access.authenticate(&sign(old), HERE).is_err());
+    let grant = access.authenticate(&sign(new), HERE).unwrap();
+    assert!(!is_ended(&grant));
+    assert!(!Access::default().replace_jwt_key(new).unwrap(), "none is asked for");
+}

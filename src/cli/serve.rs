@@ -98,6 +98,7 @@ pub struct ServePlan {
     data: PathBuf,
     gateway: GatewayPlan,
     ports_file: Option<PathBuf>,
+    jwt_key_file: Option<PathBuf>,
     committers: usize,
     engine: EngineOptions,
     server: ServerOptions,
@@ -145,6 +146,7 @@ impl ServePlan {
         Ok(Self {
             data: config.text("data").into(),
             ports_file: config.optional("ports_file").map(PathBuf::from),
+            jwt_key_file: config.optional("jwt_key_file").map(PathBuf::from),
             committers: config.get::<usize>("committers")?.max(1),
             gateway,
             engine,
@@ -191,24 +193,37 @@ fn tls(config: &Config) -> Result<Option<TlsServer>> {
     }
 }
 
-/// On SIGHUP reads the tokens and the certificates again; what cannot be used changes nothing.
-async fn reload_on_hangup(mut hangup: Signal, server: ServerOptions, stopping: CancellationToken) {
+/// On SIGHUP reads the tokens, the key of JSON web tokens and the certificates again; each that cannot be used stays as it was, and does
+/// not keep the others from being read.
+async fn reload_on_hangup(mut hangup: Signal, server: ServerOptions, jwt_key: Option<PathBuf>, stopping: CancellationToken) {
     loop {
         tokio::select! {
             () = stopping.cancelled() => return,
             heard = hangup.recv() => if heard.is_none() { return },
         }
-        let (access, tls) = (server.access.clone(), server.tls.clone());
-        let reload = move || -> Result<()> {
-            access.reload()?;
-            tls.map_or(Ok(()), |tls| Ok(tls.reload()?))
+        let (access, tls, jwt_key) = (server.access.clone(), server.tls.clone(), jwt_key.clone());
+        let reload = move || -> Vec<anyhow::Error> {
+            let tokens = access.reload().map_err(anyhow::Error::from);
+            let key = jwt_key.map_or(Ok(()), |path| reload_jwt_key(&access, &path));
+            let certificates = tls.map_or(Ok(()), |tls| Ok(tls.reload()?));
+            [tokens, key, certificates].into_iter().filter_map(Result::err).collect()
         };
         match tokio::task::spawn_blocking(reload).await {
-            Ok(Ok(())) => tracing::info!("tokens and certificates are read again"),
-            Ok(Err(error)) => tracing::error!("not reloaded, what was read before stays in use: {error:#}"),
+            Ok(errors) if errors.is_empty() => tracing::info!("tokens and certificates are read again"),
+            Ok(errors) => {
+                errors.iter().for_each(|error| tracing::error!("not reloaded, what was read before stays in use: {error:#}"));
+            }
             Err(error) => tracing::error!(%error, "not reloaded"),
         }
     }
+}
+
+fn reload_jwt_key(access: &Access, path: &Path) -> Result<()> {
+    let key = std::fs::read(path).with_context(|| format!("cannot read JWT key file {}", path.display()))?;
+    if access.replace_jwt_key(&key).with_context(|| format!("JWT key file {}", path.display()))? {
+        tracing::info!("another JWT key is in use");
+    }
+    Ok(())
 }
 
 /// Serves until a signal says stop.
@@ -252,7 +267,7 @@ async fn serve(
     if let Some(path) = &plan.ports_file {
         write_ports(path, tcp, http).context(ServerFault(format!("cannot write {}", path.display())))?;
     }
-    let reloading = tokio::spawn(reload_on_hangup(hangup, plan.server.clone(), stopping.clone()));
+    let reloading = tokio::spawn(reload_on_hangup(hangup, plan.server.clone(), plan.jwt_key_file.clone(), stopping.clone()));
     let following = tokio::spawn(plan.server.access.clone().follow(stopping.clone()));
     tokio::join!(server.serve(stopping.clone()), gateway.serve(stopping));
     following.await?;
