@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use fanlog::client::Client;
-use fanlog::model::{GroupDeclaration, GroupPatch, Now, PRIMARY_GROUP, SeekRequest};
+use fanlog::model::{GroupDeclaration, GroupPatch, GroupProgress, Now, PRIMARY_GROUP, SeekRequest};
 use serde_json::json;
 
 use super::output::Format;
@@ -151,14 +151,10 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
     let client = context.connect().await?;
     let output = &mut context.output;
     match command {
-        GroupCommand::List { queue } => {
-            let rows: Vec<_> = client.groups(queue.as_deref()).await?.iter().map(view::group_progress).collect();
-            output.list(view::GROUP_COLUMNS, &rows)
-        }
+        GroupCommand::List { queue } => list(&client.groups(queue.as_deref()).await?, &mut context),
         GroupCommand::Lagging { queue, min_seconds } => {
             let groups = client.lagging_groups(queue.as_deref(), Duration::from_secs(min_seconds)).await?;
-            let rows: Vec<_> = groups.iter().map(view::group_progress).collect();
-            output.list(view::GROUP_COLUMNS, &rows)
+            list(&groups, &mut context)
         }
         GroupCommand::Show { name, count } => show(&client, &name, count, &mut context).await,
         GroupCommand::Create { name, filter, disabled, delivery_limit, display_name, from, shared } => {
@@ -220,6 +216,17 @@ pub async fn run(command: GroupCommand, mut context: Context) -> Result<()> {
             }))
         }
     }
+}
+
+fn list(groups: &[GroupProgress], context: &mut Context) -> Result<()> {
+    let mut rows: Vec<_> = groups.iter().map(view::group_progress).collect();
+    if context.output.format() == Format::Table {
+        // The name is what commands take; a person has to know what it stands for.
+        for row in rows.iter_mut().filter(|row| row["group"] == PRIMARY_GROUP) {
+            row["group"] = format!("{PRIMARY_GROUP} (primary)").into();
+        }
+    }
+    context.output.list(view::GROUP_COLUMNS, &rows)
 }
 
 /// `None` is the primary group.

@@ -99,6 +99,7 @@ pub struct ServePlan {
     gateway: GatewayPlan,
     ports_file: Option<PathBuf>,
     jwt_key_file: Option<PathBuf>,
+    hint_flags: String,
     committers: usize,
     engine: EngineOptions,
     server: ServerOptions,
@@ -147,6 +148,7 @@ impl ServePlan {
             data: config.text("data").into(),
             ports_file: config.optional("ports_file").map(PathBuf::from),
             jwt_key_file: config.optional("jwt_key_file").map(PathBuf::from),
+            hint_flags: hint_flags(config),
             committers: config.get::<usize>("committers")?.max(1),
             gateway,
             engine,
@@ -368,19 +370,55 @@ fn say_hello(plan: &ServePlan, report: &RecoveryReport, tcp: SocketAddr, http: O
         report.queues,
         report.partitions,
         report.messages,
-        next_command(tcp),
+        next_command(plan, tcp),
     ));
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn next_command(tcp: SocketAddr) -> String {
-    let server = if tcp.port() == fanlog::client::DEFAULT_PORT && tcp.ip().is_loopback() {
-        String::new()
-    } else {
-        format!(" --server {tcp}")
+/// Something to try, with what it takes to reach this server; never a secret.
+fn next_command(plan: &ServePlan, tcp: SocketAddr) -> String {
+    let is_default = tcp.port() == fanlog::client::DEFAULT_PORT && tcp.ip().is_loopback();
+    let mut flags = match &plan.server.tls {
+        Some(_) => format!(" --server fanlog+tls://{tcp}"),
+        None if is_default => String::new(),
+        None => format!(" --server {tcp}"),
     };
-    format!("fanlog{server} push hello 'first message' && fanlog{server} pop hello --group readers --from beginning")
+    flags.push_str(&plan.hint_flags);
+    if plan.server.access.is_required() && !flags.contains("--token-file ") {
+        // Where the secret is known only here and not in a file, whoever reads this has to have it.
+        flags.push_str(" --token \"$TOKEN\"");
+    }
+    format!("fanlog{flags} push hello 'first message' && fanlog{flags} pop hello --group readers --from beginning")
+}
+
+/// The flags that a command on this machine needs beside the address to be let in with the settings of this server.
+fn hint_flags(config: &Config) -> String {
+    let mut flags = String::new();
+    for (name, flag) in [("token_file", "token-file"), ("ca", "ca"), ("client_cert", "client-cert"), ("client_key", "client-key")]
+    {
+        // A secret that is given itself goes before one in a file.
+        let is_overridden = name == "token_file" && config.optional("token").is_some();
+        if let Some(value) = config.optional(name).filter(|_| !is_overridden) {
+            flags.push_str(&format!(" --{flag} {}", shell_word(value)));
+        }
+    }
+    // Without another word the certificate's own file is where those above it are, if it has any.
+    let chain = config.optional("tls_cert").filter(|_| config.optional("ca").is_none());
+    if let Some(path) = chain.filter(|path| has_issuers(Path::new(path))) {
+        flags.push_str(&format!(" --ca {}", shell_word(path)));
+    }
+    flags
+}
+
+fn has_issuers(certificates: &Path) -> bool {
+    std::fs::read_to_string(certificates).is_ok_and(|text| text.matches("BEGIN CERTIFICATE").count() > 1)
+}
+
+/// A text as one word for a shell.
+fn shell_word(text: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "/._-+:@%".contains(character);
+    if !text.is_empty() && text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Nobody may take the ports of an earlier run for those of this one.
@@ -434,6 +472,26 @@ mod tests {
         let access = Arc::default();
         let server = ServerOptions { access: Arc::clone(&access), ..plan.server };
         assert_eq!(format!("{server:?}"), format!("{:?}", ServerOptions { access, ..ServerOptions::default() }));
+    }
+
+    #[test]
+    fn the_next_command_reaches_this_server_and_shows_no_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let token_file = dir.path().join("a token");
+        std::fs::write(&token_file, "hidden-secret").unwrap();
+        let path = token_file.to_str().unwrap();
+        let next = |flags: &[(&'static str, &str)], port: u16| {
+            let text = next_command(&plan(flags).unwrap(), SocketAddr::from(([127, 0, 0, 1], port)));
+            assert!(!text.contains("hidden-secret"));
+            text.split_once(" push ").unwrap().0.to_owned()
+        };
+        assert_eq!(next(&[], 6633), "fanlog");
+        assert_eq!(next(&[], 7), "fanlog --server 127.0.0.1:7");
+        assert_eq!(next(&[("token_file", path)], 6633), format!("fanlog --token-file '{path}'"));
+        assert_eq!(next(&[("token", "hidden-secret")], 6633), "fanlog --token \"$TOKEN\"");
+        assert_eq!(next(&[("token", "hidden-secret"), ("token_file", path)], 6633), "fanlog --token \"$TOKEN\"");
+        assert_eq!(next(&[("ca", "/some/ca.pem")], 6633), "fanlog --ca /some/ca.pem");
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
     }
 
     #[test]

@@ -44,6 +44,11 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
 /// A moment, in microseconds since the Unix epoch: RFC 3339, `15m ago`, `2h` (the same as `2h ago`), `now`, or milliseconds since
 /// the epoch.
 pub fn parse_time(text: &str, now_us: u64) -> Result<u64> {
+    parse_time_or(text, now_us, "a distance (15m ago)")
+}
+
+/// As [`parse_time`]; what a refusal names beside the forms of a moment is the caller's.
+pub fn parse_time_or(text: &str, now_us: u64, alternatives: &str) -> Result<u64> {
     let text = text.trim();
     if text == "now" {
         return Ok(now_us);
@@ -57,14 +62,14 @@ pub fn parse_time(text: &str, now_us: u64) -> Result<u64> {
     }
     let duration = parse_duration(text.strip_suffix("ago").unwrap_or(text)).ok();
     let duration = duration.with_context(|| {
-        format!("time {text:?} is not RFC 3339 (2026-01-31T12:00:00Z), a distance (15m ago) or milliseconds since the epoch")
+        format!("{text:?} is none of these: {alternatives}, RFC 3339 (2026-01-31T12:00:00Z), milliseconds since the epoch")
     })?;
     Ok(now_us.saturating_sub(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
 }
 
 /// Where a group starts: `beginning`, `new`, an offset or a time.
 pub fn parse_start(text: &str, now_us: u64) -> Result<Start> {
-    Ok(match parse_place(text, now_us)? {
+    Ok(match parse_place(text, now_us, "beginning, new, an offset, a distance (15m ago)")? {
         Place::Beginning => Start::Beginning,
         Place::End => Start::New,
         Place::Offset(offset) => Start::Offset(offset),
@@ -78,7 +83,7 @@ pub fn parse_seek(text: &str, now_us: u64) -> Result<SeekTarget> {
         let messages = text.parse().with_context(|| format!("shift {text:?} is not a number of messages"))?;
         return Ok(SeekTarget::Shift(messages));
     }
-    Ok(match parse_place(text, now_us)? {
+    Ok(match parse_place(text, now_us, "beginning, end, an offset, +N or -N messages, a distance (15m ago)")? {
         Place::Beginning => SeekTarget::Beginning,
         Place::End => SeekTarget::End,
         Place::Offset(offset) => SeekTarget::Offset(offset),
@@ -93,7 +98,7 @@ enum Place {
     Time(u64),
 }
 
-fn parse_place(text: &str, now_us: u64) -> Result<Place> {
+fn parse_place(text: &str, now_us: u64, alternatives: &str) -> Result<Place> {
     let text = text.trim();
     match text {
         "beginning" | "earliest" | "all" => return Ok(Place::Beginning),
@@ -112,7 +117,7 @@ fn parse_place(text: &str, now_us: u64) -> Result<Place> {
     if offset.is_some() {
         bail!("offset {digits:?} is not a number");
     }
-    parse_time(text, now_us).map(Place::Time)
+    parse_time_or(text, now_us, alternatives).map(Place::Time)
 }
 
 /// A moment for people, in RFC 3339 with microseconds; nothing for 0.
@@ -195,6 +200,24 @@ mod tests {
         assert_eq!(parse_seek("end", NOW).unwrap(), SeekTarget::End);
         assert!(parse_seek("-x", NOW).is_err());
         assert!(parse_start("offset:x", NOW).is_err());
+    }
+
+    #[test]
+    fn a_refusal_names_what_can_stand_there() {
+        let moment = "RFC 3339 (2026-01-31T12:00:00Z), milliseconds since the epoch";
+        let refused = |error: anyhow::Error| format!("{error:#}");
+        assert_eq!(
+            refused(parse_time("soon", NOW).unwrap_err()),
+            format!("\"soon\" is none of these: a distance (15m ago), {moment}")
+        );
+        assert_eq!(
+            refused(parse_start("soon", NOW).unwrap_err()),
+            format!("\"soon\" is none of these: beginning, new, an offset, a distance (15m ago), {moment}")
+        );
+        assert_eq!(
+            refused(parse_seek("soon", NOW).unwrap_err()),
+            format!("\"soon\" is none of these: beginning, end, an offset, +N or -N messages, a distance (15m ago), {moment}")
+        );
     }
 
     #[test]

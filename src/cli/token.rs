@@ -9,7 +9,7 @@ use fanlog::model::Now;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::time::{parse_duration, parse_time, show_time};
+use super::time::{parse_duration, parse_time_or, show_time};
 
 /// Tokens: who may do what.
 #[derive(Debug, Subcommand)]
@@ -117,7 +117,7 @@ fn show(token: &StoredToken, now_us: u64) -> Value {
 fn parse_expiry(text: &str, now_us: u64) -> Result<u64> {
     let expires_at_us = match parse_duration(text) {
         Ok(span) => now_us.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
-        Err(_) => parse_time(text, now_us)?,
+        Err(_) => parse_time_or(text, now_us, "a span from now on (90d)")?,
     };
     if expires_at_us <= now_us {
         bail!("{text:?} is not in the future");

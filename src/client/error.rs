@@ -56,6 +56,14 @@ impl Error {
         Self::new(ErrorKind::Closed, "client is closed")
     }
 
+    /// What later calls are told where the server, and not the owner, ended it.
+    pub(super) fn closed_by(reason: &Self) -> Self {
+        match reason.kind {
+            ErrorKind::Closed => reason.clone(),
+            _ => Self { code: reason.code, ..Self::new(ErrorKind::Closed, format!("client is closed: {reason}")) },
+        }
+    }
+
     pub(super) fn lease_lost(text: impl Into<String>) -> Self {
         Self { code: Some(ErrorCode::LeaseLost), ..Self::new(ErrorKind::LeaseLost, text) }
     }

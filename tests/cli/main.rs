@@ -1,5 +1,6 @@
 //! The program as its users run it: a server in a process of its own, commands, signals, exit codes.
 
+mod access;
 #[allow(dead_code)]
 #[path = "../support/certificates.rs"]
 mod certificates;

@@ -63,7 +63,7 @@ pub(super) async fn keep(shared: Arc<Shared>, dial: Dial, options: LinkOptions, 
             Err(error) => break error,
         }
     };
-    let answers = shared.table().close();
+    let answers = shared.table().close(&error);
     answers.into_iter().for_each(|answer| answer(Err(error.clone()), 0));
     shared.status.send_replace(Status::Closed(error));
 }

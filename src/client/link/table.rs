@@ -32,6 +32,8 @@ impl CallId {
 pub struct Table {
     /// No new requests; the task ends when what waits is written.
     pub is_closing: bool,
+    /// Why it closed, once it has.
+    closed_by: Option<Error>,
     last_call: u64,
     calls: BTreeMap<CallId, PendingCall>,
     subscriptions: HashMap<u32, Subscription>,
@@ -177,9 +179,10 @@ impl Table {
         answers
     }
 
-    /// The link is closed: nothing waits any more. Returns all answers.
-    pub fn close(&mut self) -> Vec<Answer> {
+    /// The link is closed: nothing waits any more, and later calls hear the reason. Returns all answers.
+    pub fn close(&mut self, reason: &Error) -> Vec<Answer> {
         self.is_closing = true;
+        self.closed_by = Some(Error::closed_by(reason));
         self.subscriptions.clear();
         self.outgoing.clear();
         std::mem::take(&mut self.calls).into_values().map(|call| call.answer).collect()
@@ -192,7 +195,8 @@ impl Table {
     }
 
     fn check_open(&self) -> Result<()> {
-        if self.is_closing { Err(Error::closed()) } else { Ok(()) }
+        let reason = || self.closed_by.clone().unwrap_or_else(Error::closed);
+        if self.is_closing { Err(reason()) } else { Ok(()) }
     }
 }
 

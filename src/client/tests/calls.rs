@@ -102,6 +102,7 @@ async fn a_refused_hello_fails_the_connect_and_ends_a_client_that_was_connected(
     let error = client.stats().await.unwrap_err();
     assert!([Some(ErrorCode::Unauthorized), None].contains(&error.code()), "{error:?}");
     assert_eq!(kind_of(client.stats().await), ErrorKind::Closed);
+    assert_eq!(client.stats().await.unwrap_err().code(), Some(ErrorCode::Unauthorized), "it says why");
 }
 
 #[tokio::test(start_paused = true)]
