@@ -70,7 +70,7 @@ pub enum LogError {
         position: u32,
     },
     /// The log has used up its segment numbers and takes no more writes.
-    #[error("the log has used up its segment numbers")]
+    #[error("the log has used up its segment numbers: none comes after ffffffff.segment, which was perhaps put there by hand")]
     NumbersUsedUp,
     /// The log was written by a newer format.
     #[error(transparent)]
