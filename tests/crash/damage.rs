@@ -172,8 +172,9 @@ impl Subject {
     }
 }
 
-#[test]
-fn every_flipped_byte_is_harmless_or_told() {
+/// Spoils every file at many places, one at a time: at one in `one_in` of those that somebody wrote, or at all of them if that is asked
+/// for. `spoil` makes the new content.
+fn spoil_at_places(one_in: u64, is_flip: bool, spoil: impl Fn(&[u8], usize, &mut Random) -> Vec<u8>) {
     let started = Instant::now();
     let subject = Subject::new();
     let seed = number("FANLOG_CRASH_SEED").unwrap_or(1);
@@ -183,15 +184,13 @@ fn every_flipped_byte_is_harmless_or_told() {
         let used = subject.used(path);
         for at in 0..content.len() {
             // What nobody wrote yet is all alike.
-            let is_chosen = if at < used { wants_all() || random.chance(1, 200) } else { random.chance(1, 100_000) };
+            let is_chosen = if at < used { wants_all() || random.chance(1, one_in) } else { random.chance(1, 100_000) };
             if !is_chosen {
                 continue;
             }
-            let mut spoilt = content.clone();
-            spoilt[at] ^= 1 << random.index(8);
-            let disk = subject.spoil(path, Some(&spoilt));
-            if let Err(text) = subject.judge(&disk, path, true, &mut tally) {
-                panic!("seed {seed}: byte {at} of {path}: {text}");
+            let disk = subject.spoil(path, Some(&spoil(content, at, &mut random)));
+            if let Err(text) = subject.judge(&disk, path, is_flip, &mut tally) {
+                panic!("seed {seed}: {path} spoilt at {at}: {text}");
             }
         }
     }
@@ -199,26 +198,17 @@ fn every_flipped_byte_is_harmless_or_told() {
 }
 
 #[test]
+fn every_flipped_byte_is_harmless_or_told() {
+    spoil_at_places(200, true, |content, at, random| {
+        let mut spoilt = content.to_vec();
+        spoilt[at] ^= 1 << random.index(8);
+        spoilt
+    });
+}
+
+#[test]
 fn a_file_cut_at_any_length_is_harmless_or_told() {
-    let started = Instant::now();
-    let subject = Subject::new();
-    let seed = number("FANLOG_CRASH_SEED").unwrap_or(1);
-    let mut random = Random::new(seed);
-    let mut tally = Tally::default();
-    for (path, content) in &subject.files {
-        let used = subject.used(path);
-        for length in 0..content.len() {
-            let is_chosen = if length < used { wants_all() || random.chance(1, 300) } else { random.chance(1, 100_000) };
-            if !is_chosen {
-                continue;
-            }
-            let disk = subject.spoil(path, Some(&content[..length]));
-            if let Err(text) = subject.judge(&disk, path, false, &mut tally) {
-                panic!("seed {seed}: {path} cut to {length}: {text}");
-            }
-        }
-    }
-    println!("seed {seed}: {tally:?} in {:?}", started.elapsed());
+    spoil_at_places(300, false, |content, length, _| content[..length].to_vec());
 }
 
 #[test]
