@@ -400,7 +400,8 @@ impl Opening<'_> {
             tail.torn = None;
         }
         if let Some(first) = run.first() {
-            let torn_end = tail.torn.as_ref().map_or(tail.end, |torn| torn.end);
+            // A file cut short inside the padding of its last record ends before the next record would begin.
+            let torn_end = tail.torn.as_ref().map_or(tail.end, |torn| torn.end).min(length as u32);
             let reason = "the transaction's last record is missing".to_owned();
             tail.torn = Some(scan::Torn { reason, end: torn_end, has_records_behind: false });
             tail.end = first.position;

@@ -1,5 +1,6 @@
 //! The log on the simulated disk: what was synced is there after any crash, and nothing is invented.
 
+use crate::format::segment::SegmentHeader;
 use crate::model::Compression;
 use crate::record::{Annex, BatchBuilder, Message, RecordKind};
 use crate::storage::disk::sim::SimDisk;
@@ -194,6 +195,35 @@ fn an_unfinished_transaction_is_cut_whole() {
     assert_eq!(replayed.len(), 1);
     assert!(matches!(opened.findings[..], [LogFinding::TornTail { .. }]));
     assert_eq!(contents(opened.writer.log(), 2).len(), 1);
+}
+
+#[test]
+fn an_unfinished_transaction_in_a_file_cut_inside_its_padding_is_cut_whole() {
+    let disk = SimDisk::new(4);
+    let opened = open(&disk.root(), &OPTIONS, &mut |_| {}).unwrap();
+    let mut writer = opened.writer;
+    commit(&mut writer, vec![batch(0, 0, 1, 100)]).unwrap();
+    let whole = lsn_position(writer.end()) as usize;
+    let mut part = batch(0, 1, 1, 100);
+    part.goes_on = true;
+    let mut end = whole + size_of(std::slice::from_ref(&part)) as usize;
+    commit(&mut writer, vec![part]).unwrap();
+    drop(writer);
+    let name = names::segment(1);
+    let good = disk.read_file(&name).unwrap();
+    while good[end - 1] == 0 {
+        end -= 1;
+    }
+    assert_ne!(end % 8, 0, "the record has padding");
+    for cut in end - 8..=end.next_multiple_of(8) {
+        let disk = disk.crash_keep_all();
+        let header = SegmentHeader { capacity: cut as u32, ..SegmentHeader::decode(&good).unwrap() }.encode();
+        disk.write_file(&name, &[&header, &good[header.len()..cut]].concat());
+        let opened = open(&disk.root(), &OPTIONS, &mut |_| {}).unwrap();
+        let torn = opened.findings.iter().any(|finding| matches!(finding, LogFinding::TornTail { .. }));
+        assert!(torn, "cut at {cut}: {:?}", opened.findings);
+        assert_eq!(contents(opened.writer.log(), 1).len(), 1, "cut at {cut}");
+    }
 }
 
 #[test]
