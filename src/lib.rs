@@ -17,4 +17,5 @@ pub mod protocol;
 pub mod record;
 pub mod server;
 pub mod storage;
+mod sync;
 pub mod tls;

@@ -120,7 +120,13 @@ impl Stage<'_> {
         self.state.stats.acked += decision.consumed;
         self.plan.touched.push((group_id, ack.partition));
         if let (true, Lease::Token(token)) = (decision.is_lease_released, ack.lease) {
-            self.plan.ended.push((token, group_id, ack.partition));
+            let was_over = decision.outcomes.iter().all(|outcome| outcome.refused.is_some());
+            if was_over {
+                // Nothing of it was acknowledged, and no look at the clock has told so yet.
+                self.plan.lost_claims.push((token, group_id, ack.partition, ErrorCode::LeaseLost));
+            } else {
+                self.plan.ended.push((token, group_id, ack.partition));
+            }
         }
         if let Some(time) = decision.claimable_at_us {
             if time <= self.now.steady_us {

@@ -1,10 +1,11 @@
 //! Opened batches that several readers share, so that groups reading the same backlog decompress each batch once.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::format::{Lsn, lsn_segment};
 use crate::record::OpenBatch;
+use crate::sync::Mutex;
 
 /// Bytes of uncompressed blocks that are kept.
 const CACHE_BYTES: usize = 16 << 20;
@@ -57,7 +58,7 @@ impl BatchCache {
         inner.bytes = inner.batches.values().map(OpenBatch::block_bytes).sum();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> crate::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,9 @@
 //! Waiting for the outcome of a submitted request.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::model::{Error, ErrorCode};
+use crate::sync::{Condvar, Mutex};
 
 /// Hears the outcome of a submitted request, once, from whichever thread commits it.
 pub(super) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -46,7 +47,7 @@ impl Signal {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Wakened> {
+    fn lock(&self) -> crate::sync::MutexGuard<'_, Wakened> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

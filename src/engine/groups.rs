@@ -5,7 +5,7 @@ use crate::format::control::{ControlOp, GroupRecord};
 use crate::model::{Error, ErrorCode, GroupDeclaration, GroupInfo, GroupPatch, Now, PRIMARY_GROUP, RemovedGroup, Start};
 use crate::record::{GroupId, check_name};
 
-use super::group::{PRIMARY, Slot};
+use super::group::PRIMARY;
 use super::queue::Queue;
 use super::stage::Stage;
 use super::{Engine, Result};
@@ -197,36 +197,18 @@ impl Engine {
             if queue.state().group_id(Some(name)).is_none() {
                 continue;
             }
-            let mut woken = Vec::new();
-            {
-                // One guard for both looks: a second one inside the first would wait for itself.
-                let mut state = queue.state();
-                if let Some(group) = state.group_id(Some(name)).and_then(|id| state.groups.get_mut(&id)) {
-                    group.wake_all(&mut woken);
-                }
-            }
             let name = name.to_owned();
             let cursors = queue.run(now, move |stage| {
                 let found = stage.state.group_id(Some(&name)).and_then(|id| stage.state.groups.get(&id));
                 let Some(group) = found else { return Ok(None) };
                 check_version(&name, &group.record, expected_version)?;
-                let id = group.record.id;
-                for (partition, slot) in group.slots_from(0) {
-                    if let Slot::Active(active) = slot {
-                        let live = active.delivery.leases(stage.now);
-                        let lost = live.map(|lease| (lease.token, id, partition, ErrorCode::UnknownGroup));
-                        stage.plan.lost_claims.extend(lost);
-                    }
-                }
-                stage.plan.operations.push(ControlOp::GroupRemoved(id));
+                stage.plan.operations.push(ControlOp::GroupRemoved(group.record.id));
                 Ok(Some(group.cursor_count()))
             })?;
             if let Some(cursors) = cursors {
                 removed.queues += 1;
                 removed.deleted_partitions += cursors;
             }
-            // Whoever waits for the group hears that it is gone.
-            woken.iter().for_each(|wake| wake());
         }
         Ok(removed)
     }

@@ -1,11 +1,12 @@
 //! Where the claims of each lease are, for whoever names the lease alone: extension, hand-back, transactions.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::model::ErrorCode;
 use crate::record::{GroupId, PartitionId};
+use crate::sync::Mutex;
+use crate::sync::atomic::AtomicUsize;
 
 use super::delivery::LeaseToken;
 use super::distributions::Recorders;
@@ -122,14 +123,23 @@ impl Leases {
     /// Forgets all claims in a queue that is gone.
     pub fn end_queue(&self, incarnation: u64) -> Ends {
         let mut ends = Ends::default();
+        self.end_places(|place| place.incarnation == incarnation, ErrorCode::UnknownQueue, &mut ends);
+        ends
+    }
+
+    /// Forgets all claims of a group that is gone.
+    pub fn end_group(&self, incarnation: u64, group: GroupId, ends: &mut Ends) {
+        self.end_places(|place| place.incarnation == incarnation && place.group == group, ErrorCode::UnknownGroup, ends);
+    }
+
+    fn end_places(&self, is_over: impl Fn(&Place) -> bool, reason: ErrorCode, ends: &mut Ends) {
         self.lock().retain(|_, entry| {
-            for &place in entry.places.iter().filter(|place| place.incarnation == incarnation) {
-                ends.add(entry.listener.as_ref(), place, ErrorCode::UnknownQueue);
+            for &place in entry.places.iter().filter(|place| is_over(place)) {
+                ends.add(entry.listener.as_ref(), place, reason);
             }
-            entry.places.retain(|place| place.incarnation != incarnation);
+            entry.places.retain(|place| !is_over(place));
             !entry.places.is_empty()
         });
-        ends
     }
 
     /// Forgets a lease.
@@ -150,7 +160,7 @@ impl Leases {
         ends
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseToken, Entry, rapidhash::fast::RandomState>> {
+    fn lock(&self) -> crate::sync::MutexGuard<'_, HashMap<LeaseToken, Entry, rapidhash::fast::RandomState>> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -44,11 +44,14 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
     let (mut count, mut bytes) = (0u64, 0usize);
     let (mut expected, mut previous) = (request.from, crate::format::lsn(hint, 0));
     let (mut failure, mut is_cut) = (None, false);
-    queue.log.visit(id, request.from, None, hint, &mut |segment, batch| {
+    let start_now = || queue.state().partitions.get(id).map_or(0, |partition| partition.start);
+    let visited = queue.log.visit(id, request.from, None, hint, &mut |segment, batch| {
         let is_full =
             count >= u64::from(request.messages_max) || (count > 0 && bytes + batch.length as usize > request.bytes_max as usize);
         let at = segment.lsn(batch.position);
-        if expected < batch.base_offset.min(to) && queue.log.has_damage_between(previous, at).unwrap_or(false) {
+        // Retention may have gone on since the start was looked at: what it took is told, and not skipped.
+        let is_missing = expected < batch.base_offset.min(to);
+        if is_missing && (expected < start_now() || queue.log.has_damage_between(previous, at).unwrap_or(false)) {
             failure = Some((expected, corrupt(expected, batch.base_offset, &request.partition)));
             return false;
         }
@@ -72,8 +75,7 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
                 return false;
             }
             Err(LogError::Removed { .. }) => {
-                let start = queue.state().partitions.get(id).map_or(0, |partition| partition.start);
-                let end = start.max(batch.next_offset());
+                let end = start_now().max(batch.next_offset());
                 failure = Some((batch.base_offset, removed(batch.base_offset, end, &request.partition)));
                 return false;
             }
@@ -85,14 +87,18 @@ pub(super) fn fetch(queue: &Queue, _cache: &BatchCache, request: &FetchRequest) 
         expected = batch.next_offset();
         previous = at;
         true
-    })?;
+    });
+    if let Err(error) = visited {
+        failure = Some((expected, error.into()));
+    }
     let is_missing_at_end = failure.is_none() && !is_cut && expected < to;
-    if is_missing_at_end && queue.log.has_damage_between(previous, queue.log.end())? {
+    if is_missing_at_end && (expected < start_now() || queue.log.has_damage_between(previous, queue.log.end())?) {
         failure = Some((expected, corrupt(expected, to, &request.partition)));
     }
     if let Some((at, error)) = failure {
         if reply.batches.is_empty() {
-            return Err(error);
+            let start = start_now();
+            return Err(if at < start { removed(at, start, &request.partition) } else { error });
         }
         reply.next = at;
     }

@@ -45,8 +45,7 @@ mod traces;
 mod transaction;
 mod watch;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use crate::model::{
     AckReply, AckRequest, Error, ErrorCode, ExtendReply, FetchReply, FetchRequest, Now, PopReply, PopRequest, PopSource,
@@ -55,6 +54,8 @@ use crate::model::{
 use crate::record::check_name;
 use crate::storage::disk::Dir;
 use crate::storage::lock::DirectoryLock;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 use acknowledge::ResolvedAck;
 use cache::BatchCache;
@@ -65,6 +66,7 @@ pub use group::Wake;
 use leases::Common;
 pub use leases::{LeaseEnd, LeaseListener};
 pub use open::{Finding, RecoveryReport};
+use pop::withhold_lost;
 use prepare::{PushLimits, prepare};
 use queue::{Job, Queue};
 use queue_map::QueueMap;
@@ -251,11 +253,13 @@ impl Engine {
     /// `UnknownQueue`, `BadRequest`, `GroupInactive`, `GroupsDisabled`, `Corrupt` for a cursor that cannot be read, or that a commit
     /// failed.
     pub fn pop(&self, request: &PopRequest, now: Now) -> Result<PopReply> {
-        let (reply, acks) = self.pop_claims(request, now)?;
+        let (mut reply, acks) = self.pop_claims(request, now)?;
         for ack in acks {
+            let place = ack.place();
             let (completion, done) = Completion::new();
             let queue = ack.submit(now, done);
-            queue.drive(completion)?;
+            let acked = queue.drive(completion)?;
+            withhold_lost(&mut reply, place, &acked);
         }
         Ok(reply)
     }
@@ -269,11 +273,15 @@ impl Engine {
                 let waiting = Arc::new(Mutex::new((acks.len(), None::<Error>, Some((reply, done)))));
                 for ack in acks {
                     let waiting = Arc::clone(&waiting);
+                    let place = ack.place();
                     let committed: Done<AckReply> = Box::new(move |outcome| {
                         let mut slot = waiting.lock().unwrap_or_else(PoisonError::into_inner);
                         slot.0 -= 1;
-                        if let Err(error) = outcome {
-                            slot.1 = Some(error);
+                        match outcome {
+                            Err(error) => slot.1 = Some(error),
+                            Ok(acked) => {
+                                slot.2.as_mut().into_iter().for_each(|(reply, _)| withhold_lost(reply, place, &acked));
+                            }
                         }
                         if slot.0 == 0
                             && let Some((reply, done)) = slot.2.take()
@@ -435,7 +443,7 @@ impl Engine {
         self.queues_map().of_incarnation(incarnation).cloned()
     }
 
-    fn queues_map(&self) -> std::sync::RwLockReadGuard<'_, QueueMap> {
+    fn queues_map(&self) -> crate::sync::RwLockReadGuard<'_, QueueMap> {
         self.shared.queues.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -446,7 +454,7 @@ impl Engine {
 
     fn check_open(&self) -> Result<()> {
         if self.shared.is_closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorCode::ShuttingDown, "the engine is closed"));
+            return Err(closed());
         }
         Ok(())
     }
@@ -477,4 +485,9 @@ impl Engine {
             }
         }
     }
+}
+
+/// The error of a call that came too late.
+fn closed() -> Error {
+    Error::new(ErrorCode::ShuttingDown, "the engine is closed")
 }

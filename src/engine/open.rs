@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use crate::codec::Reader;
 use crate::format::control::{ControlOp, JumpRecord, key};
@@ -18,6 +17,8 @@ use crate::storage::log::scan::Record;
 use crate::storage::log::{self, LogError, LogFinding, OpenLog};
 use crate::storage::slots::{SlotIdentity, Slots};
 use crate::storage::table::{Entry, Key, Table};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use crate::sync::{Mutex, RwLock};
 
 use super::cache::BatchCache;
 use super::leases::Common;
@@ -206,11 +207,14 @@ impl Engine {
         self.shared.scheduler.stop();
         let mut outcome = Ok(());
         for queue in self.all_queues() {
+            let kept = if queue.is_shut() { Ok(()) } else { self.keep_delivery_counts(&queue, now) };
+            // Nothing is answered any more that the checkpoint does not have.
+            queue.shut();
             {
                 let mut committer = queue.committer();
                 while queue.commit_once(&mut committer) {}
             }
-            let closed = self.keep_delivery_counts(&queue, now).and_then(|()| self.checkpoint(&queue, now));
+            let closed = kept.and_then(|()| self.checkpoint(&queue, now));
             if closed.is_err() {
                 outcome = closed;
             }

@@ -4,8 +4,8 @@
 //! given up and looked for again.
 
 use crate::model::{
-    AckItem, AckTarget, AckVerb, BatchSlice, Claim, Error, ErrorCode, GroupState, Now, OffsetRange, PopReply, PopRequest,
-    PopSource,
+    AckItem, AckReply, AckTarget, AckVerb, BatchSlice, Claim, Error, ErrorCode, GroupState, Now, OffsetRange, PopReply,
+    PopRequest, PopSource,
 };
 use crate::record::{GroupId, Offset, PartitionId, check_name};
 
@@ -108,6 +108,12 @@ impl Engine {
             if let Some(found) = state.groups.get_mut(&group) {
                 found.unreserve(candidate.partition);
             }
+            if is_overtaken(&state, &candidate) {
+                if let Some(found) = state.groups.get_mut(&group) {
+                    found.push_ready(candidate.partition);
+                }
+                continue;
+            }
             let taken = queue.told(taken)?;
             let claim = match claim(&mut state, queue, &candidate, taken, (token, until_us), now) {
                 Outcome::Claimed(claim) => *claim,
@@ -175,10 +181,23 @@ pub(super) struct PendingAck {
 }
 
 impl PendingAck {
+    /// The queue's incarnation and the partition.
+    pub fn place(&self) -> (u64, PartitionId) {
+        (self.queue.incarnation, self.ack.partition)
+    }
+
     /// Puts the acknowledgement in line.
-    pub fn submit(self, now: Now, done: super::completion::Done<crate::model::AckReply>) -> std::sync::Arc<Queue> {
+    pub fn submit(self, now: Now, done: super::completion::Done<AckReply>) -> std::sync::Arc<Queue> {
         self.queue.submit(Job::Ack(Box::new(self.ack), done), now);
         self.queue
+    }
+}
+
+/// Takes a claim out of the reply of an at-most-once pop if its lease was over before its acknowledgement came to its turn: the messages
+/// go to the next one who asks, or went there already.
+pub(super) fn withhold_lost(reply: &mut PopReply, (incarnation, partition): (u64, PartitionId), acked: &AckReply) {
+    if acked.outcomes.iter().any(|outcome| outcome.refused.is_some() || outcome.is_noop) {
+        reply.claims.retain(|claim| (claim.incarnation, claim.partition_id) != (incarnation, partition));
     }
 }
 
@@ -366,6 +385,12 @@ fn opens_at(settings: &crate::model::QueueSettings, partition: &super::partition
     let window_us = u64::from(settings.window_buffer_s) * 1_000_000;
     let opens_wall_us = partition.newest_at_us.saturating_add(window_us);
     (window_us > 0 && opens_wall_us > now.wall_us).then(|| now.steady_us + (opens_wall_us - now.wall_us))
+}
+
+/// Whether retention took something of it since it was reserved: what was read is looked at again, and what is lost is told.
+fn is_overtaken(state: &State, candidate: &Candidate) -> bool {
+    let first = candidate.ranges.first().map_or(0, |range| range.first);
+    state.partitions.get(candidate.partition).is_some_and(|partition| first < partition.start)
 }
 
 /// Leases what was read.

@@ -5,8 +5,7 @@
 //! committers in the order of incarnations.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::format::control::ControlOp;
@@ -15,6 +14,8 @@ use crate::record::{GroupId, PartitionId};
 use crate::storage::disk::{Dir, DiskErrorKind};
 use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 use super::acknowledge::ResolvedAck;
 use super::checkpoint::Checkpointer;
@@ -80,6 +81,8 @@ struct Line {
     /// Threads that wait for an outcome while another commits.
     waiting: VecDeque<Arc<Signal>>,
     newest: Option<Now>,
+    /// The engine closes: what comes now would not be looked at any more.
+    is_shut: bool,
 }
 
 /// A request in line.
@@ -280,13 +283,27 @@ impl Queue {
         if self.is_deleted.load(Ordering::Acquire) {
             return job.refuse(self.gone());
         }
-        self.common.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         let mut line = self.line();
+        if line.is_shut {
+            drop(line);
+            return job.refuse(super::closed());
+        }
+        self.common.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
         // By the steady clock: the other one may have gone back.
         if line.newest.is_none_or(|newest| newest.steady_us <= now.steady_us) {
             line.newest = Some(now);
         }
         line.jobs.push_back(job);
+    }
+
+    /// Refuses what comes from now on; what is in line already is still committed.
+    pub fn shut(&self) {
+        self.line().is_shut = true;
+    }
+
+    /// Whether it was shut.
+    pub fn is_shut(&self) -> bool {
+        self.line().is_shut
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -569,6 +586,15 @@ impl Queue {
             for (token, group, partition) in &plan.ended {
                 let place = Place { incarnation: self.incarnation, group: *group, partition: *partition };
                 self.common.leases.remove_place(*token, place);
+            }
+            // Pops went on while it was written, so who holds or waits is known only now.
+            for operation in &plan.operations {
+                if let ControlOp::GroupRemoved(id) = operation
+                    && let Some(group) = state.groups.get_mut(id)
+                {
+                    self.common.leases.end_group(self.incarnation, *id, &mut ends);
+                    group.wake_all(&mut woken);
+                }
             }
             let freed = plan.freed.clone();
             let timers = plan.timers.clone();

@@ -1,12 +1,13 @@
 //! Threads that commit and keep time, for a server. They read the machine's clocks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::model::{Error, ErrorCode, Now};
+use crate::sync::atomic::Ordering;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex};
 
 use super::queue::Queue;
 use super::{Engine, Result};
@@ -99,7 +100,7 @@ impl Scheduler {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Line> {
+    fn lock(&self) -> crate::sync::MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -160,6 +161,6 @@ impl Engine {
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let builder = std::thread::Builder::new().name(name);
+    let builder = thread::Builder::new().name(name);
     builder.spawn(body).map_err(|error| Error::new(ErrorCode::Internal, format!("start a thread: {error}")))
 }

@@ -63,6 +63,9 @@ impl Engine {
             }
             committers = lock();
         }
+        if queues.iter().any(|queue| queue.is_shut()) {
+            return Err(super::closed());
+        }
         let decided = decide_all(&mut parts, &mut committers, now, &mut pushes, &mut acks);
         if let Err(error) = decided {
             parts.values_mut().for_each(put_back);

@@ -1,10 +1,11 @@
 //! Being told when messages may have become claimable.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::model::{Error, PopRequest, PopSource};
 use crate::record::GroupId;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::group::Wake;
 use super::queue::Queue;

@@ -37,8 +37,8 @@ pub struct Map {
 enum Source {
     /// Mapped memory: slices borrow from `whole`.
     Mapped { whole: Bytes, memory: Arc<Memory> },
-    /// A file that is not memory: slices are copies.
-    Copied { file: Arc<dyn CopySource>, faulted: Arc<AtomicBool> },
+    /// A file that is not memory: slices are copies, and hold on to `memory` as those of mapped memory do.
+    Copied { file: Arc<dyn CopySource>, faulted: Arc<AtomicBool>, memory: Arc<Memory> },
 }
 
 /// A file that a map reads through to, for disks without memory to map.
@@ -71,7 +71,8 @@ impl Map {
 
     /// A map that copies from `file` at each slice and shows its later writes, as mapped memory does.
     pub fn of_copies(file: Arc<dyn CopySource>, length: u64) -> Self {
-        Self { source: Source::Copied { file, faulted: Arc::default() }, length }
+        let memory = Arc::new(Memory { _watch: None, map: None });
+        Self { source: Source::Copied { file, faulted: Arc::default(), memory }, length }
     }
 
     /// How many bytes of the file the map shows.
@@ -89,12 +90,13 @@ impl Map {
         let end = usize::try_from(range.end).ok()?;
         match &self.source {
             Source::Mapped { whole, .. } => Some(whole.slice(start..end)),
-            Source::Copied { file, faulted } => {
-                let mut copy = vec![0; end - start];
-                if !file.copy(&mut copy, range.start) {
+            Source::Copied { file, faulted, memory } => {
+                let mut bytes = vec![0; end - start];
+                if !file.copy(&mut bytes, range.start) {
                     faulted.store(true, Ordering::Relaxed);
                 }
-                Some(copy.into())
+                let (file, _memory) = (Arc::clone(file), Arc::clone(memory));
+                Some(Bytes::from_owner(Copy { bytes, file, position: range.start, _memory }))
             }
         }
     }
@@ -102,9 +104,7 @@ impl Map {
     /// Tells, also when this map is dropped, whether anyone holds it or a slice of it.
     pub(super) fn use_of(&self) -> MapUse {
         match &self.source {
-            Source::Mapped { memory, .. } => MapUse(Arc::downgrade(memory)),
-            // Slices are copies.
-            Source::Copied { .. } => MapUse(Weak::new()),
+            Source::Mapped { memory, .. } | Source::Copied { memory, .. } => MapUse(Arc::downgrade(memory)),
         }
     }
 
@@ -154,6 +154,33 @@ struct Owner(Arc<Memory>);
 impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
         self.0.map.as_deref().unwrap_or_default()
+    }
+}
+
+/// What a slice is that was copied.
+struct Copy {
+    bytes: Vec<u8>,
+    #[cfg_attr(not(feature = "shuttle"), expect(dead_code, reason = "compared with the copy when threads are scheduled"))]
+    file: Arc<dyn CopySource>,
+    #[cfg_attr(not(feature = "shuttle"), expect(dead_code, reason = "compared with the copy when threads are scheduled"))]
+    position: u64,
+    _memory: Arc<Memory>,
+}
+
+impl AsRef<[u8]> for Copy {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A slice of mapped memory would show what happened to the file meanwhile: nothing may have.
+#[cfg(feature = "shuttle")]
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let mut bytes = vec![0; self.bytes.len()];
+        if !std::thread::panicking() && self.file.copy(&mut bytes, self.position) {
+            assert!(bytes == self.bytes, "bytes that a reader holds changed");
+        }
     }
 }
 

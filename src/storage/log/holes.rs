@@ -3,14 +3,13 @@
 //! First the list of holes is made durable, so that zeros are never taken for damage, whenever a crash comes. Then nobody gets a slice
 //! of what is in them any more. The blocks go when the last slice that was taken before has been let go of.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use crate::format::holes::{self, Hole};
 use crate::format::index::IndexedBatch;
 use crate::format::segment::{SEGMENT_BYTES_LIMIT, SEGMENT_HEADER_BYTES};
 use crate::format::{FormatError, names};
 use crate::record::{RECORD_ALIGNMENT, RecordHeader, padded};
 use crate::storage::disk::{Access, Dir};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::segment::replace_file;
 use super::{Log, LogError, Segment};

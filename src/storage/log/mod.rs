@@ -11,12 +11,13 @@ pub mod segment;
 mod writer;
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use crate::format::index::{IndexedBatch, id_hash};
 use crate::format::{Lsn, lsn_position, lsn_segment, names};
 use crate::record::{GroupId, Offset, PartitionId};
 use crate::storage::disk::{Dir, DiskError};
+use crate::sync::RwLock;
 
 pub(in crate::storage) use holes::read_holes;
 pub(in crate::storage) use ram_index::RamIndex;

@@ -1,7 +1,6 @@
 //! One segment as readers see it: the published part of its file, and its index.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -10,6 +9,8 @@ use crate::format::{Lsn, lsn, names};
 use crate::record::{GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, Errno, File};
 use crate::storage::map::{Map, MapUse};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 use super::LogError;
 use super::holes::{Holes, Released};
@@ -332,7 +333,7 @@ impl Segment {
         visit: &mut dyn FnMut(IndexedBatch) -> bool,
     ) -> Result<bool, LogError> {
         match self.index()? {
-            Index::Growing(index) => Ok(read(&index).visit(partition, from, group, visit)),
+            Index::Growing(index) => Ok(visit_growing(&index, partition, from, group, visit)),
             Index::Sealed(file) => self.look_up(&file, |index| visit_sealed(index, partition, from, group, visit)),
             Index::Unopened => Ok(true),
         }
@@ -502,6 +503,36 @@ fn own_ids(stored: &StoredBatch) -> Vec<(u64, u32)> {
         .collect()
 }
 
+/// Looks at a few batches at a time and holds no lock while they are visited: the visitor may read from the disk and may ask the index
+/// itself, and whoever publishes waits for neither.
+fn visit_growing(
+    index: &RwLock<RamIndex>,
+    partition: PartitionId,
+    mut from: Offset,
+    group: Option<GroupId>,
+    visit: &mut dyn FnMut(IndexedBatch) -> bool,
+) -> bool {
+    let mut batches = Vec::new();
+    // Most readers take one or two.
+    let mut count = 4;
+    loop {
+        let is_all = read(index).visit(partition, from, group, &mut |batch| {
+            batches.push(batch);
+            batches.len() < count
+        });
+        for batch in batches.drain(..) {
+            from = batch.next_offset();
+            if !visit(batch) {
+                return false;
+            }
+        }
+        if is_all {
+            return true;
+        }
+        count = 64;
+    }
+}
+
 fn visit_sealed(
     index: &SealedIndex,
     partition: PartitionId,
@@ -552,14 +583,14 @@ pub(crate) fn replace_file(dir: &dyn Dir, name: &str, bytes: &[u8]) -> Result<()
     dir.sync()
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+fn read<T>(lock: &RwLock<T>) -> crate::sync::RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+fn write<T>(lock: &RwLock<T>) -> crate::sync::RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

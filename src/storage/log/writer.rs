@@ -2,7 +2,6 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::Mutex;
 
 use bytes::Bytes;
 
@@ -14,6 +13,7 @@ use crate::record::{
     RECORD_HEADER_BYTES, RecordHeader, RecordKind, crc_of_two, padded,
 };
 use crate::storage::disk::{Access, Dir, DiskError, DiskErrorKind, File};
+use crate::sync::Mutex;
 
 use super::{Log, LogError, Segment};
 
@@ -608,6 +608,6 @@ fn next_capacity(capacity: u64, segment_bytes_max: u64) -> u64 {
     (capacity * 4).clamp(FIRST_SEGMENT_BYTES, segment_bytes_max.clamp(FIRST_SEGMENT_BYTES, SEGMENT_BYTES_LIMIT))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> crate::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

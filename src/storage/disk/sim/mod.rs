@@ -24,12 +24,14 @@ mod tests;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 pub use choice::CrashModel;
 pub use crash::CrashStates;
 pub use fault::{Fault, Operation, Times};
 pub use random::Random;
+
+use crate::sync::{Mutex, MutexGuard};
 
 use super::{Access, Dir, DiskError, Entry, Errno, File, Map, Result};
 use door::SimDir;
