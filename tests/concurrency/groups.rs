@@ -97,9 +97,8 @@ fn a_queue_that_goes_answers_as_one_that_is_there_or_not() {
         // What is there now was made after the deletion, and is there after a start.
         let found =
             world.engine.queue("q").ok().map(|_| world.drain("q", "after").into_iter().map(|taken| taken.2).collect::<Vec<_>>());
-        match &found {
-            Some(found) => assert!(pushed.is_some() && found == &["new"], "{found:?}"),
-            None => {}
+        if let Some(found) = &found {
+            assert!(pushed.is_some() && found == &["new"], "{found:?}");
         }
         let kept = crate::explore::after_power_loss(&world, after(world.now, 20_000));
         assert_eq!(kept.engine.queue("q").is_ok(), found.is_some());
