@@ -1,9 +1,11 @@
 //! Failed attempts, counted by address.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::net::network_of;
 
 /// Failures that an address has free.
 const FREE_MAX: f64 = 10.0;
@@ -51,7 +53,7 @@ impl Attempts {
         let counts = &mut *counts;
         // An address that is not known yet has failed never, or among the others.
         let is_full = counts.addresses.len() >= ADDRESSES_MAX;
-        let count = match counts.addresses.get_mut(&key_of(address)) {
+        let count = match counts.addresses.get_mut(&network_of(address)) {
             Some(count) => count,
             None if is_full => &mut counts.others,
             None => return None,
@@ -66,7 +68,7 @@ impl Attempts {
     pub(super) fn failed(&self, address: IpAddr, now: Instant) -> bool {
         let mut counts = self.lock();
         let counts = &mut *counts;
-        let key = key_of(address);
+        let key = network_of(address);
         if counts.addresses.len() >= ADDRESSES_MAX && !counts.addresses.contains_key(&key) {
             counts.addresses.retain(|_, count| {
                 count.forget(now);
@@ -88,19 +90,10 @@ impl Attempts {
     }
 }
 
-/// Whoever has one address of IPv6 has a whole network of them.
-fn key_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        address => address,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn address(number: u32) -> IpAddr {
@@ -146,6 +139,5 @@ mod tests {
         }
         assert!(attempts.wait_of("2001:db8:0:1:ffff::1".parse().unwrap(), start).is_some());
         assert_eq!(attempts.wait_of("2001:db8:0:2::1".parse().unwrap(), start), None);
-        assert_eq!(key_of("::ffff:10.0.0.1".parse().unwrap()), "10.0.0.1".parse::<IpAddr>().unwrap());
     }
 }

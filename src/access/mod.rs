@@ -38,13 +38,17 @@ use jwt::{Jwt, is_jwt};
 use store::Stamp;
 use token::SecretHash;
 
+/// Bytes of an admin's secret below which it is not enough for addresses that others reach.
+pub const SECRET_BYTES_MIN: usize = 16;
+/// A secret of so many bytes is not guessed, however often somebody tries.
+const SECRET_BYTES_STRONG: usize = 32;
 /// How often a server looks whether the token file has changed.
 const LOOK_AT_FILE: Duration = Duration::from_millis(500);
 
 /// Decides who a client is. Without any way to prove oneself configured, everybody may do everything.
 #[derive(Debug)]
 pub struct Access {
-    admin_secret: Option<SecretHash>,
+    admin_secret: Option<AdminSecret>,
     jwt: Option<Mutex<KeyInUse>>,
     directory: Option<PathBuf>,
     tokens: Mutex<Tokens>,
@@ -60,6 +64,13 @@ struct KeyInUse {
     jwt: Arc<Jwt>,
     /// Ends what was granted by it, when another takes its place.
     replaced: CancellationToken,
+}
+
+#[derive(Debug)]
+struct AdminSecret {
+    hash: SecretHash,
+    /// Of the text.
+    bytes: usize,
 }
 
 /// The token file as it was read last.
@@ -102,7 +113,7 @@ impl Access {
 
     /// Knows this secret of an admin too.
     pub fn and_secret(mut self, secret: &str) -> Self {
-        self.admin_secret = Some(SecretHash::of(secret));
+        self.admin_secret = Some(AdminSecret { hash: SecretHash::of(secret), bytes: secret.len() });
         self
     }
 
@@ -148,6 +159,11 @@ impl Access {
         self.admin_secret.is_some() || self.jwt.is_some() || self.tokens().is_asked_for
     }
 
+    /// Whether there is a secret that is short enough to be guessed in the end.
+    pub fn has_weak_secret(&self) -> bool {
+        self.admin_secret.as_ref().is_some_and(|secret| secret.bytes < SECRET_BYTES_MIN)
+    }
+
     /// Who the client is that comes from `address` with this secret; an empty one is none.
     ///
     /// # Errors
@@ -167,10 +183,11 @@ impl Access {
             (None, Some(in_use)) if is_jwt(secret) => signed(in_use, secret),
             _ => Err(wrong()),
         };
-        // Only this secret can be weak enough to be guessed. It is not looked at while the address has failed too often; the others
+        // Only this secret can be weak enough to be guessed: then it is not looked at while the address has failed too often. The others
         // are, so that nobody can keep their holders out.
+        let is_strong = self.admin_secret.as_ref().is_some_and(|secret| secret.bytes >= SECRET_BYTES_STRONG);
         let outcome = match outcome {
-            Err(error) if wait.is_none() => self.admin(secret).ok_or(error),
+            Err(error) if wait.is_none() || is_strong => self.admin(secret).ok_or(error),
             outcome => outcome,
         };
         outcome.map_err(|error| {
@@ -188,7 +205,7 @@ impl Access {
     }
 
     fn admin(&self, secret: &str) -> Option<Grant> {
-        let is_admin = self.admin_secret.as_ref().is_some_and(|hash| hash.is_of(secret));
+        let is_admin = self.admin_secret.as_ref().is_some_and(|admin| admin.hash.is_of(secret));
         is_admin.then(|| Grant::new(self.admin.clone(), CancellationToken::new(), None))
     }
 

@@ -54,12 +54,19 @@ mod with {
                 tls,
                 encryption_key,
                 connections_max: config.get("connections_max")?,
+                connections_per_address_max: config.get("connections_per_address_max")?,
                 waiting_pops_max: config.get("waiting_max")?,
                 answer_bytes_total_max: config.get("out_bytes_max")?,
                 drain: config.duration("drain_timeout")?,
                 ..HttpOptions::default()
             };
             Ok(Self { address, options })
+        }
+
+        /// Takes no more connections than these.
+        pub fn bound_connections(&mut self, connections_max: usize, per_address_max: usize) {
+            self.options.connections_max = connections_max;
+            self.options.connections_per_address_max = per_address_max;
         }
     }
 
@@ -140,6 +147,9 @@ mod without {
             };
             Ok(Self { address })
         }
+
+        /// Takes none.
+        pub fn bound_connections(&mut self, _connections_max: usize, _per_address_max: usize) {}
     }
 
     impl Gateway {

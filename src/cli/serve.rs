@@ -158,6 +158,26 @@ impl ServePlan {
     }
 }
 
+impl ServePlan {
+    /// Leaves half of the files to the log: connections, which anybody can open, must not keep a segment from being made. Where that is
+    /// fewer than `connections_max`, one address gets half of them, unless it was meant to get all.
+    fn bound_connections(&mut self, files_max: usize) {
+        let ports = 1 + usize::from(self.gateway.address.is_some());
+        let (fitting, wanted) = ((files_max / 2 / ports).max(1), self.server.connections_max);
+        if fitting >= wanted {
+            return;
+        }
+        let per_address = self.server.connections_per_address_max;
+        let per_address = if per_address < wanted { per_address.min(fitting.div_ceil(2)) } else { fitting };
+        tracing::warn!(
+            "the limit of open files, {files_max}, leaves room for {fitting} connections to a port, {per_address} of one address; \
+            connections_max is {wanted}"
+        );
+        (self.server.connections_max, self.server.connections_per_address_max) = (fitting, per_address);
+        self.gateway.bound_connections(fitting, per_address);
+    }
+}
+
 /// Who may do what.
 fn access(config: &Config) -> Result<Access> {
     let access = match config.token()? {
@@ -230,9 +250,11 @@ fn reload_jwt_key(access: &Access, path: &Path) -> Result<()> {
 
 /// Serves until a signal says stop.
 pub async fn run(context: Context) -> Result<()> {
-    let plan = ServePlan::of(&context.config)?;
+    let mut plan = ServePlan::of(&context.config)?;
     let set_log_filter = start_log(&plan.log);
-    raise_file_limit();
+    if let Some(files_max) = raise_file_limit() {
+        plan.bound_connections(files_max);
+    }
     let _ignored = signal(SignalKind::from_raw(SIGXFSZ))?;
     let stopping = stop_on_signals()?;
     // Before the directory is read, which may take long: a hangup ends a process that does not listen for it.
@@ -319,14 +341,15 @@ fn reload<E: ToString>(text: &str, reload: impl FnOnce(EnvFilter) -> Result<(), 
     reload(filter).map_err(|error| error.to_string())
 }
 
-/// Takes as many files as the system lets us have: each connection and each segment is one.
-fn raise_file_limit() {
+/// Takes as many files as the system lets us have: each connection and each segment is one. Returns how many; `None` is any number.
+fn raise_file_limit() -> Option<usize> {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
+    getrlimit(Resource::Nofile).current.map(|files_max| usize::try_from(files_max).unwrap_or(usize::MAX))
 }
 
 /// The first SIGTERM or SIGINT stops gracefully, the second at once.
@@ -462,7 +485,26 @@ mod tests {
             assert!(plan(&[(name, value)]).is_err(), "{name} {value}");
         }
         assert!(plan(&[("listen", "0.0.0.0:1"), ("insecure_bind", "true")]).is_ok());
-        assert!(plan(&[("listen", "0.0.0.0:1"), ("token", "secret")]).is_ok());
+        assert!(plan(&[("listen", "0.0.0.0:1"), ("token", "a secret of 16 b")]).is_ok());
+        let error = plan(&[("listen", "0.0.0.0:1"), ("token", "secret")]).err().unwrap();
+        assert!(error.to_string().contains("under 16 bytes"), "{error}");
+    }
+
+    #[test]
+    fn connections_leave_half_of_the_files_to_the_log() {
+        let bounds = |flags: &[(&'static str, &str)], files_max| {
+            let mut plan = plan(flags).unwrap();
+            plan.bound_connections(files_max);
+            (plan.server.connections_max, plan.server.connections_per_address_max)
+        };
+        assert_eq!(bounds(&[], 1 << 20), (4096, 1024));
+        assert_eq!(bounds(&[], 16_384), (4096, 1024));
+        assert_eq!(bounds(&[], 4_096), (1024, 512));
+        assert_eq!(bounds(&[], 1_500), (375, 188));
+        assert_eq!(bounds(&[("http", "off")], 1_500), (750, 375));
+        // Behind a proxy all come from one address.
+        assert_eq!(bounds(&[("connections_per_address_max", "4096")], 1_500), (375, 375));
+        assert_eq!(bounds(&[], 0), (1, 1));
     }
 
     #[test]

@@ -9,7 +9,12 @@ use crate::storage::table::TableError;
 
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Self {
-        let code = if error.kind == DiskErrorKind::Full { ErrorCode::DiskFull } else { ErrorCode::Io };
+        let code = match error.kind {
+            DiskErrorKind::Full => ErrorCode::DiskFull,
+            // Files come back when others are closed; nothing was written to one that could not be opened.
+            DiskErrorKind::TooManyFiles => ErrorCode::Busy,
+            _ => ErrorCode::Io,
+        };
         Self::new(code, error.to_string())
     }
 }

@@ -92,6 +92,8 @@ pub struct HttpOptions {
     pub send_timeout: Duration,
     /// Connections at a time; more wait to be accepted.
     pub connections_max: usize,
+    /// The same from one address, or from one network (a /64) of IPv6; more are told to come back later.
+    pub connections_per_address_max: usize,
     /// Pops that may wait at a time; more are refused as busy.
     pub waiting_pops_max: usize,
     /// Time between two samples of the status series.
@@ -126,7 +128,8 @@ impl Default for HttpOptions {
             body_bytes_total_max: 512 << 20,
             answer_bytes_total_max: 512 << 20,
             send_timeout: Duration::from_secs(60),
-            connections_max: 10_000,
+            connections_max: 4096,
+            connections_per_address_max: 1024,
             waiting_pops_max: 10_000,
             sample_interval: Duration::from_secs(10),
             metrics_groups_max: 1_000,

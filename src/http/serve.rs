@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, sink};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::engine::Engine;
+use crate::net::Addresses;
 use crate::tls::Refused;
 
 use super::auth::{Doors, Entrance};
@@ -26,6 +28,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection whose requests were from nobody known is ended after so long.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of a request's head at most: whoever sends it need not have proved who they are. Bodies are read in pieces of at most so many.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// The answer to who has too many connections.
+const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\nretry-after: 1\r\nconnection: close\r\n\
+    content-length: 39\r\n\r\ntoo many connections from this address\n";
 
 /// Time for the handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,6 +54,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, shutdown: impl Future<Output = ()> + Send) {
     let drain = options.drain;
     let connections = Arc::new(Semaphore::new(options.connections_max));
+    let addresses = Addresses::new(options.connections_per_address_max);
     let gateway = Gateway::new(engine, options);
     let doors = Doors::new(gateway.clone());
     let sampler = tokio::spawn(series::sample(gateway.clone()));
@@ -59,11 +69,16 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, 
         };
         match accepted {
             Ok((stream, peer, permit)) => {
+                let Some(place) = addresses.enter(peer.ip()) else {
+                    tracing::debug!(%peer, "a connection is turned away: too many from this address");
+                    turn_away(&stream, &gateway.options);
+                    continue;
+                };
                 let entrance = Entrance::new(doors.clone(), peer.ip());
                 let session = session(stream, entrance, gateway.clone(), gateway.draining.subscribe());
                 sessions.spawn(async move {
                     session.await;
-                    drop(permit);
+                    drop((permit, place));
                 });
             }
             Err(error) => {
@@ -91,6 +106,14 @@ async fn accept(
     let permit = connections.clone().acquire_owned().await.map_err(std::io::Error::other)?;
     let (stream, peer) = listener.accept().await?;
     Ok((stream, peer, permit))
+}
+
+/// Tells a client that it gets no connection, without waiting for it. Who speaks TLS would not understand it.
+fn turn_away(stream: &TcpStream, options: &HttpOptions) {
+    if options.tls.is_none() {
+        // A fresh connection takes so few bytes at once; if not, the client learns less.
+        let _ = send(stream, TOO_MANY, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
 }
 
 async fn session(stream: TcpStream, entrance: Entrance, gateway: Arc<Gateway>, draining: watch::Receiver<bool>) {
@@ -126,7 +149,7 @@ async fn talk(
     draining: watch::Receiver<bool>,
 ) {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
     let is_known = entrance.is_known();
     let stranger = async {
         sleep(STRANGER_TIMEOUT).await;

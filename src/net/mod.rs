@@ -5,9 +5,11 @@
 //! never handed out; large pieces of an outgoing frame are not copied; both halves may be dropped in the middle of an await and
 //! go on where they were.
 
+mod addresses;
 mod reader;
 mod writer;
 
+pub use addresses::{Addresses, Place, network_of};
 pub use reader::{FrameReader, ReadPace};
 pub use writer::FrameWriter;
 

@@ -1,15 +1,15 @@
 //! Taking connections: a permit for each, over all and for each address.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::model::{Error, ErrorCode};
+use crate::net::{Addresses, Place};
 
 use super::ServerOptions;
 use super::session::error_frame;
@@ -19,21 +19,24 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The first pause after a failed accept.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
+/// The part of the places before a hello that one address may have: alone it keeps nobody else out.
+const HANDSHAKES_SHARE: usize = 4;
+
 /// Counts connections.
 pub(super) struct Door {
     all: Arc<Semaphore>,
     connections_max: usize,
-    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    per_address_max: usize,
+    addresses: Addresses,
     handshakes: Arc<Semaphore>,
+    strangers: Addresses,
 }
 
 /// The right to have a connection; over when dropped.
 pub(super) struct Permit {
     /// A place among those whose hello is not answered.
-    handshake: Option<OwnedSemaphorePermit>,
+    handshake: Option<(OwnedSemaphorePermit, Place)>,
     _all: OwnedSemaphorePermit,
-    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    _place: Place,
     address: IpAddr,
 }
 
@@ -42,9 +45,9 @@ impl Door {
         Self {
             all: Arc::new(Semaphore::new(options.connections_max)),
             connections_max: options.connections_max,
-            addresses: Arc::default(),
-            per_address_max: options.connections_per_address_max,
+            addresses: Addresses::new(options.connections_per_address_max),
             handshakes: Arc::new(Semaphore::new(options.handshakes_max)),
+            strangers: Addresses::new((options.handshakes_max / HANDSHAKES_SHARE).max(1)),
         }
     }
 
@@ -59,14 +62,11 @@ impl Door {
         let busy = |text: &str| Error::new(ErrorCode::Busy, text);
         let all = self.all.clone().try_acquire_owned().map_err(|_| busy("server has too many connections"))?;
         let handshake = self.handshakes.clone().try_acquire_owned();
-        let handshake = Some(handshake.map_err(|_| busy("too many connections have not said hello"))?);
-        let mut addresses = lock(&self.addresses);
-        let count = addresses.entry(address).or_default();
-        if *count >= self.per_address_max {
-            return Err(busy("too many connections from this address"));
-        }
-        *count += 1;
-        Ok(Permit { handshake, _all: all, addresses: self.addresses.clone(), address })
+        let handshake = handshake.map_err(|_| busy("too many connections have not said hello"))?;
+        let place = self.addresses.enter(address).ok_or_else(|| busy("too many connections from this address"))?;
+        let stranger = self.strangers.enter(address);
+        let stranger = stranger.ok_or_else(|| busy("too many connections from this address have not said hello"))?;
+        Ok(Permit { handshake: Some((handshake, stranger)), _all: all, _place: place, address })
     }
 }
 
@@ -80,22 +80,6 @@ impl Permit {
     pub(super) fn address(&self) -> IpAddr {
         self.address
     }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let mut addresses = lock(&self.addresses);
-        if let Some(count) = addresses.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                addresses.remove(&self.address);
-            }
-        }
-    }
-}
-
-fn lock(addresses: &Mutex<HashMap<IpAddr, usize>>) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-    addresses.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells a client that it gets no connection, without waiting for it.
@@ -157,7 +141,6 @@ mod tests {
         drop(one);
         assert_eq!(door.counter()(), 2);
         drop(door.enter(second).unwrap());
-        assert_eq!(lock(&door.addresses).len(), 2);
     }
 
     #[test]
@@ -168,6 +151,18 @@ mod tests {
         assert_eq!(door.enter(address).err().unwrap().code, ErrorCode::Busy);
         first.end_handshake();
         assert!(door.enter(address).is_ok());
+    }
+
+    /// One address used to have as many places before the hello as there were, and nobody else could say it.
+    #[test]
+    fn an_address_without_hellos_leaves_places_to_others() {
+        let door = Door::new(&ServerOptions { connections_max: 99, handshakes_max: 8, ..ServerOptions::default() });
+        let [first, second] = ["10.0.0.1", "10.0.0.2"].map(|address| address.parse::<IpAddr>().unwrap());
+        let mut silent: Vec<Permit> = std::iter::from_fn(|| door.enter(first).ok()).collect();
+        assert_eq!(silent.len(), 2);
+        assert!(door.enter(second).is_ok());
+        silent[0].end_handshake();
+        assert!(door.enter(first).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access::Access;
+use crate::access::{Access, SECRET_BYTES_MIN};
 use crate::net::ReadPace;
 use crate::protocol::FRAME_BYTES_MAX;
 use crate::tls::TlsServer;
@@ -22,9 +22,9 @@ pub struct ServerOptions {
     pub is_insecure_bind_allowed: bool,
     /// Connections at most.
     pub connections_max: usize,
-    /// Connections at most from one address.
+    /// Connections at most from one address, or from one network (a /64) of IPv6.
     pub connections_per_address_max: usize,
-    /// Connections at most whose hello has not been answered yet.
+    /// Connections at most whose hello has not been answered yet; one address has a quarter of them.
     pub handshakes_max: usize,
     /// Bytes of a frame at most, after its length field.
     pub frame_bytes_max: usize,
@@ -92,6 +92,15 @@ pub enum BindError {
         /// The address.
         address: SocketAddr,
     },
+    /// The secret can be guessed by whoever reaches the address.
+    #[error(
+        "refusing to listen on {address}: the token that was set has under {SECRET_BYTES_MIN} bytes and may be guessed; make one with \
+        \"openssl rand -hex 32\", or use \"fanlog token create\""
+    )]
+    WeakSecret {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The operating system refuses the address.
     #[error("cannot listen on {address}")]
     Listen {
@@ -105,8 +114,13 @@ pub enum BindError {
 impl ServerOptions {
     /// Refuses an address that others can reach unless clients must prove themselves or the risk was taken by name.
     pub fn check_exposure(&self, address: SocketAddr) -> Result<(), BindError> {
-        let is_safe = address.ip().is_loopback() || self.access.is_required() || self.is_insecure_bind_allowed;
-        if is_safe { Ok(()) } else { Err(BindError::NoToken { address }) }
+        if address.ip().is_loopback() || self.is_insecure_bind_allowed {
+            return Ok(());
+        }
+        if self.access.has_weak_secret() {
+            return Err(BindError::WeakSecret { address });
+        }
+        if self.access.is_required() { Ok(()) } else { Err(BindError::NoToken { address }) }
     }
 }
 
@@ -124,7 +138,10 @@ mod tests {
         options.is_insecure_bind_allowed = true;
         assert!(options.check_exposure(outside).is_ok());
         options.is_insecure_bind_allowed = false;
-        options.access = Arc::new(Access::with_secret("secret"));
+        options.access = Arc::new(Access::with_secret("a secret of 16 b"));
         assert!(options.check_exposure(outside).is_ok());
+        options.access = Arc::new(Access::with_secret("a secret of 15b"));
+        assert!(matches!(options.check_exposure(outside), Err(BindError::WeakSecret { .. })));
+        assert!(options.check_exposure(inside).is_ok());
     }
 }

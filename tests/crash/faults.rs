@@ -154,7 +154,7 @@ fn check_living(driver: &Driver, struck: &Struck, must_read: bool) -> Result<(),
 }
 
 /// Pushes once more into each queue that all candidates have: what is answered with offsets has to be there later.
-fn push_on(driver: &mut Driver, candidates: Candidates) -> Result<Candidates, String> {
+fn push_on(driver: &mut Driver, candidates: Candidates, errno: Errno) -> Result<Candidates, String> {
     let mut candidates = candidates;
     for (tag, queue) in [(900, QUEUES[0]), (901, QUEUES[1])] {
         if !candidates.iter().all(|candidate| candidate.queues.contains_key(queue)) {
@@ -164,7 +164,7 @@ fn push_on(driver: &mut Driver, candidates: Candidates) -> Result<Candidates, St
         let reply = driver.engine().push(crate::proof::drive::request(queue, "x", &items, None), driver.now);
         let is_acknowledged = match &reply {
             Ok(_) => true,
-            Err(error) if is_of_the_disk(error.code) => false,
+            Err(error) if is_of_the_disk(error.code, errno) => false,
             Err(error) => return Err(format!("a push behind the fault was refused with {error:?}")),
         };
         let pushed = candidates.iter().filter_map(|candidate| {
@@ -194,8 +194,13 @@ fn push_on(driver: &mut Driver, candidates: Candidates) -> Result<Candidates, St
 }
 
 /// Codes that say that a disk refused something, and not the request.
-fn is_of_the_disk(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Io | ErrorCode::DiskFull | ErrorCode::Poisoned)
+fn is_of_the_disk(code: ErrorCode, errno: Errno) -> bool {
+    match code {
+        ErrorCode::Io | ErrorCode::DiskFull | ErrorCode::Poisoned => true,
+        // Files come back: that may be tried again.
+        ErrorCode::Busy => errno == Errno::MFILE,
+        _ => false,
+    }
 }
 
 fn arm(disk: &SimDisk, call: u64, errno: Errno, extent: Extent) {
@@ -236,7 +241,7 @@ fn strike(base: &Base, call: u64, errno: Errno, extent: Extent, tally: &mut Tall
             let Some(struck) = struck else { return Err("the fault never struck".to_owned()) };
             match struck.code {
                 None => tally.absorbed += 1,
-                Some(code) if is_of_the_disk(code) => tally.refused += 1,
+                Some(code) if is_of_the_disk(code, errno) => tally.refused += 1,
                 Some(code) => return Err(format!("{:?} was refused with {code:?}", struck.op)),
             }
             let now = driver.now;
@@ -246,7 +251,7 @@ fn strike(base: &Base, call: u64, errno: Errno, extent: Extent, tally: &mut Tall
                     let told = |text| format!("behind {:?}: {text}", struck.op);
                     check_living(&driver, &struck, extent != Extent::All).map_err(told)?;
                     // What is not shown may be on the disk all the same, and be there after a start.
-                    push_on(&mut driver, struck.candidates)?
+                    push_on(&mut driver, struck.candidates, errno)?
                 }
                 false => struck.candidates,
             };
