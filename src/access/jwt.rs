@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 use serde_json::{Map, Value};
 
@@ -133,7 +134,7 @@ impl Jwt {
     pub(super) fn check(&self, text: &str) -> Result<(Principal, u64), String> {
         let claims = match decode::<Map<String, Value>>(text, &self.key, &self.validation) {
             Ok(decoded) => decoded.claims,
-            Err(error) => return Err(format!("JWT is refused: {error}")),
+            Err(error) => return Err(format!("JWT is refused: {}", word_of(error.kind()))),
         };
         let subject = match claims.get("sub") {
             None | Some(Value::Null) => None,
@@ -165,6 +166,22 @@ impl Jwt {
         // Null or a text may have been meant as a bound: not understood, it must not become none.
         let prefixes = found.as_array().and_then(|list| list.iter().map(|prefix| prefix.as_str().map(str::to_owned)).collect());
         prefixes.map(Some).ok_or_else(|| format!("JWT is refused: its claim {name:?} is no list of texts"))
+    }
+}
+
+/// What is wrong with a token, in words of ours: the library's text has parts of the token, and nobody has signed that yet.
+fn word_of(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::ExpiredSignature => "ExpiredSignature",
+        ErrorKind::ImmatureSignature => "ImmatureSignature",
+        ErrorKind::InvalidSignature => "InvalidSignature",
+        ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => "InvalidAlgorithm",
+        ErrorKind::InvalidIssuer => "InvalidIssuer",
+        ErrorKind::InvalidAudience => "InvalidAudience",
+        ErrorKind::InvalidSubject => "InvalidSubject",
+        // Only names that are asked for here can be missing.
+        ErrorKind::MissingRequiredClaim(_) => "MissingRequiredClaim",
+        _ => "InvalidToken",
     }
 }
 
@@ -227,6 +244,18 @@ mod tests {
         assert_eq!((principal.name.as_str(), principal.role, principal.scope), ("shop", Role::ReadWrite, None));
         assert_eq!(principal.subject.as_deref(), Some("shop"));
         assert_eq!(until_us, (exp + LEEWAY_S) * 1_000_000);
+    }
+
+    /// The library's words for a header that it does not understand have that header in them, and refusals are logged.
+    #[test]
+    fn nothing_of_a_token_is_repeated_in_its_refusal() {
+        let loose = jwt(|_| ());
+        for alg in ["x`\n2030-01-01T00:00:00Z  INFO a token is revoked\u{1b}[31m".to_owned(), "A".repeat(10_000)] {
+            let forged = format!("{}.AAAA", unsigned(&json!({ "alg": alg }), &claims()));
+            assert_eq!(loose.check(&forged).unwrap_err(), "JWT is refused: InvalidToken");
+        }
+        let other = format!("{}.AAAA", unsigned(&json!({ "alg": "RS256" }), &claims()));
+        assert_eq!(loose.check(&other).unwrap_err(), "JWT is refused: InvalidAlgorithm");
     }
 
     #[test]
