@@ -184,7 +184,7 @@ impl Side for Http {
 
 fn post(path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
         .into()
 }
 
@@ -238,7 +238,7 @@ impl Link for HttpLink {
 
     fn prepare_pop(&mut self, queue: &str, group: &str, batch: usize) {
         let path = format!("/api/v1/pop/queue/{queue}?batch={batch}&consumerGroup={group}&subscriptionMode=all");
-        self.pop = format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n").into_bytes();
+        self.pop = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").into_bytes();
         self.group = group.to_owned();
     }
 

@@ -55,6 +55,7 @@ mod with {
                 encryption_key,
                 connections_max: config.get("connections_max")?,
                 connections_per_address_max: config.get("connections_per_address_max")?,
+                is_insecure_bind_allowed: config.get("insecure_bind")?,
                 waiting_pops_max: config.get("waiting_max")?,
                 answer_bytes_total_max: config.get("out_bytes_max")?,
                 drain: config.duration("drain_timeout")?,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::extract::{FromRequestParts, MatchedPath, Request};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -24,7 +24,7 @@ use crate::model::{Error, ErrorCode, QueueScope};
 
 use super::error::{ApiError, Result};
 use super::rights::right_of;
-use super::{Gateway, router};
+use super::{Gateway, pages, router};
 
 /// What answers without a token: a probe has none, and learns only that the server lives.
 const OPEN: [&str; 3] = ["/health", "/healthz", "/version"];
@@ -85,8 +85,12 @@ impl Service<hyper::Request<Incoming>> for Entrance {
     type Future = <TowerToHyperService<Router> as Service<hyper::Request<Incoming>>>::Future;
 
     fn call(&self, mut request: hyper::Request<Incoming>) -> Self::Future {
-        let access = &self.doors.gateway.options.access;
-        let caller = Caller(access.authenticate(secret(request.headers()), self.address));
+        // A probe proves nothing, and what it sends for it fails no attempt.
+        let caller = if OPEN.contains(&request.uri().path()) {
+            Caller(Err(Error::new(ErrorCode::Unauthorized, "nobody is asked here")))
+        } else {
+            Caller(self.doors.gateway.options.access.authenticate(secret(request.headers()), self.address))
+        };
         if caller.0.is_ok() {
             self.is_known.store(true, Ordering::Relaxed);
         }
@@ -107,6 +111,11 @@ impl Caller {
         self.0.as_ref().ok()?.principal().subject.as_deref()
     }
 
+    /// Whether the caller may use some queues only.
+    pub(super) fn is_bound(&self) -> bool {
+        self.0.as_ref().is_ok_and(|grant| grant.principal().scope.is_some())
+    }
+
     /// Refuses what the caller's role does not allow.
     pub(super) fn check(&self, right: Right, operation: &str) -> Result<()> {
         let grant = self.0.as_ref().map_err(|error| ApiError::from(error.clone()))?;
@@ -123,7 +132,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 /// Lets a request through if it may, as long as it may.
-pub(super) async fn authorize(caller: Caller, route: Option<MatchedPath>, request: Request, next: Next) -> Response {
+pub(super) async fn authorize(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    route: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response {
     if OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }
@@ -131,6 +146,11 @@ pub(super) async fn authorize(caller: Caller, route: Option<MatchedPath>, reques
         Ok(grant) => grant.clone(),
         Err(error) => return unknown(error.clone()),
     };
+    if !gateway.options.access.is_required()
+        && let Err(error) = pages::check(request.headers(), gateway.is_local)
+    {
+        return error.into_response();
+    }
     if let Some(route) = route {
         // Nobody but an admin gets to what has no right of its own.
         let right = right_of(request.method(), route.as_str()).unwrap_or(Right::Server);
@@ -157,7 +177,8 @@ fn unknown(error: Error) -> Response {
 /// The secret of a request; empty if it has none that could be right.
 fn secret(headers: &HeaderMap<HeaderValue>) -> &str {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
+    let parts = given.and_then(|value| value.split_once(' '));
+    parts.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer")).map_or("", |(_, secret)| secret)
 }
 
 #[cfg(test)]
@@ -169,7 +190,10 @@ mod tests {
         let headers = |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
         assert_eq!(secret(&headers("Bearer secret")), "secret");
         assert_eq!(secret(&headers("Bearer  secret")), " secret");
-        for none in ["secret", "Bearer", "bearer secret", "Basic secret", ""] {
+        for scheme in ["bearer", "BEARER"] {
+            assert_eq!(secret(&headers(&format!("{scheme} secret"))), "secret");
+        }
+        for none in ["secret", "Bearer", "Bearers secret", "Basic secret", ""] {
             assert_eq!(secret(&headers(none)), "", "{none}");
         }
         assert_eq!(secret(&HeaderMap::new()), "");

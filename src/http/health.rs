@@ -7,8 +7,9 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use crate::engine::{Engine, RecoveryReport};
+use crate::engine::Engine;
 
+use super::auth::Caller;
 use super::error::Result;
 use super::{Gateway, json};
 
@@ -29,15 +30,16 @@ pub(super) async fn live() -> Response {
     json::ok(&json!({ "status": "alive" }))
 }
 
-/// `GET /readyz`: recovered, disk fine, writing, not stopping. 503 with the reasons if it is not.
-pub(super) async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<Response> {
+/// `GET /readyz`: recovered, disk fine, writing, not stopping. 503 with the reasons if it is not. Who is bound to some queues learns
+/// of those and no others.
+pub(super) async fn ready(State(gateway): State<Arc<Gateway>>, caller: Caller) -> Result<Response> {
     let (is_draining, min) = (gateway.is_draining(), gateway.options.disk_free_bytes_min);
     let (free, poisoned) = gateway.call(|engine| Ok(disk(engine))).await?;
     let reasons = reasons(is_draining, free, min, &poisoned);
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
         "ready": reasons.is_empty(), "reasons": reasons, "diskFreeBytes": free,
-        "recovery": recovery_json(&gateway.options.recovery),
+        "recovery": recovery_json(&gateway, caller.is_bound()),
     });
     Ok(json::answer(status, &body))
 }
@@ -65,12 +67,18 @@ fn reasons(is_draining: bool, free: u64, min: u64, poisoned: &[String]) -> Vec<S
     reasons
 }
 
-fn recovery_json(report: &RecoveryReport) -> Value {
+fn recovery_json(gateway: &Gateway, is_bound: bool) -> Value {
+    let report = &*gateway.options.recovery;
+    let is_shown = |queue: Option<&String>| queue.map_or(!is_bound, |queue| gateway.engine.is_in_scope(queue));
     let findings: Vec<_> = report
         .findings
         .iter()
+        .filter(|finding| is_shown(finding.queue.as_ref()))
         .map(|finding| json!({ "isLoss": finding.is_loss, "queue": finding.queue, "text": finding.text }))
         .collect();
+    if is_bound {
+        return json!({ "wasClean": report.was_clean, "findings": findings });
+    }
     json!({
         "wasClean": report.was_clean, "queues": report.queues, "partitions": report.partitions, "messages": report.messages,
         "recordsReplayed": report.records_replayed, "findings": findings,

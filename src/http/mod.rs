@@ -31,6 +31,7 @@ mod messages;
 mod messages_out;
 mod metrics;
 mod openapi;
+mod pages;
 mod params;
 mod pop;
 mod process;
@@ -47,6 +48,7 @@ mod time;
 mod traces;
 mod transaction;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,6 +96,8 @@ pub struct HttpOptions {
     pub connections_max: usize,
     /// The same from one address, or from one network (a /64) of IPv6; more are told to come back later.
     pub connections_per_address_max: usize,
+    /// Nobody but those who are meant to reaches the server, also without tokens and by every name: hosts are not looked at.
+    pub is_insecure_bind_allowed: bool,
     /// Pops that may wait at a time; more are refused as busy.
     pub waiting_pops_max: usize,
     /// Time between two samples of the status series.
@@ -130,6 +134,7 @@ impl Default for HttpOptions {
             send_timeout: Duration::from_secs(60),
             connections_max: 4096,
             connections_per_address_max: 1024,
+            is_insecure_bind_allowed: false,
             waiting_pops_max: 10_000,
             sample_interval: Duration::from_secs(10),
             metrics_groups_max: 1_000,
@@ -151,6 +156,10 @@ pub(crate) struct Gateway {
 /// What all handlers share.
 pub(crate) struct Common {
     options: HttpOptions,
+    /// All queues, whoever asks.
+    whole: Engine,
+    /// Only this machine reaches the server, as far as it was told.
+    is_local: bool,
     cipher: Cipher,
     body_budget: Arc<Budget>,
     answer_budget: Arc<Budget>,
@@ -172,8 +181,11 @@ impl std::ops::Deref for Gateway {
 }
 
 impl Gateway {
-    fn new(engine: Engine, options: HttpOptions) -> Arc<Self> {
+    fn new(engine: Engine, options: HttpOptions, address: Option<SocketAddr>) -> Arc<Self> {
+        let engine = engine.with_marks();
         let common = Common {
+            whole: engine.clone(),
+            is_local: !options.is_insecure_bind_allowed && address.is_some_and(|address| address.ip().is_loopback()),
             cipher: Cipher::new(options.encryption_key.as_ref()),
             body_budget: Budget::new(options.body_bytes_total_max),
             answer_budget: Budget::new(options.answer_bytes_total_max),
@@ -185,7 +197,7 @@ impl Gateway {
             draining: watch::Sender::new(false),
             options,
         };
-        Arc::new(Self { engine: engine.with_marks(), common: Arc::new(common) })
+        Arc::new(Self { engine, common: Arc::new(common) })
     }
 
     /// The same for a caller who may use some queues only.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(super) fn router(gateway: Arc<Gateway>) -> Router {
         .route_layer(from_fn_with_state(gateway.clone(), body::read))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .layer(from_fn(auth::authorize))
+        .layer(from_fn_with_state(gateway.clone(), auth::authorize))
         .layer(from_fn_with_state(gateway.clone(), observe))
         .with_state(gateway)
 }

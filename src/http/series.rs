@@ -210,8 +210,9 @@ pub(super) async fn take(gateway: &Arc<Gateway>) {
     let shared = gateway.clone();
     let (connections, errors) = (gateway.metrics.connections(), gateway.metrics.errors());
     let taken = gateway
-        .call(move |engine| {
-            let (server, queues) = read(engine, &shared.lags, connections, errors);
+        .blocking(move || {
+            // The series are everybody's: whoever asks for a sample, it is of all queues.
+            let (server, queues) = read(&shared.whole, &shared.lags, connections, errors);
             shared.series.add(server, queues);
             Ok(())
         })

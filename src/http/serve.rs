@@ -55,7 +55,7 @@ pub async fn serve(listener: TcpListener, engine: Engine, options: HttpOptions, 
     let drain = options.drain;
     let connections = Arc::new(Semaphore::new(options.connections_max));
     let addresses = Addresses::new(options.connections_per_address_max);
-    let gateway = Gateway::new(engine, options);
+    let gateway = Gateway::new(engine, options, listener.local_addr().ok());
     let doors = Doors::new(gateway.clone());
     let sampler = tokio::spawn(series::sample(gateway.clone()));
     let mut sessions = JoinSet::new();

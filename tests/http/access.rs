@@ -7,7 +7,7 @@ use fanlog::model::Now;
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Client};
-use crate::program::eventually;
+use crate::program::{Launch, contents, eventually};
 use crate::server::{Server, metric, push};
 
 /// A server that knows the tokens of a directory.
@@ -31,8 +31,10 @@ impl Guarded {
 
 fn send(client: &mut Client, token: &str, method: &str, path: &str, body: &Value) -> Answer {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     client.raw(format!("{head}{body}").as_bytes());
     client.answer()
 }
@@ -167,14 +169,124 @@ fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
     assert_eq!(theirs["partitions"][0]["end"], 1, "{theirs}");
 }
 
+/// A sample that a bound token asked for used to have its queues only: the history of the others was gone.
+#[test]
+fn a_token_with_a_prefix_leaves_the_history_of_others_as_it_was() {
+    let guarded = Guarded::start();
+    let (_, bound) = guarded.token(Role::ReadWrite, &["ours."]);
+    let mut client = guarded.server.client();
+    for queue in ["ours.a", "theirs.a"] {
+        let body = json!({ "items": [{ "queue": queue, "payload": 1 }] });
+        send(&mut client, "secret", "POST", "/api/v1/push", &body).expect(201);
+    }
+    for token in ["secret", &bound] {
+        send(&mut client, token, "POST", "/api/v1/stats/refresh", &Value::Null).expect(200);
+        let path = "/api/v1/analytics/queue-ops?interval=1";
+        let body = send(&mut client, "secret", "GET", path, &Value::Null).expect(200);
+        let names: Vec<_> = body["queues"].as_array().unwrap().iter().map(|queue| &queue["queue"]).collect();
+        assert_eq!(names, ["ours.a", "theirs.a"]);
+        let path = "/api/v1/analytics/retention?interval=1";
+        let body = send(&mut client, "secret", "GET", path, &Value::Null).expect(200);
+        assert_eq!(body["timeSeries"].as_array().unwrap().last().unwrap()["messages"], 2, "{body}");
+    }
+}
+
+#[test]
+fn a_token_with_a_prefix_learns_of_the_recovery_of_its_own_queues() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |directory| Server::start_in(directory, |launch| launch.setting("FANLOG_TOKEN", "secret"));
+    let (data, beside) = (directory.path().join("data"), directory.path().to_owned());
+    let program = Launch::in_directory(&beside).http().setting("FANLOG_TOKEN", "secret").start();
+    let mut client = Client::connect(program.http.as_ref().unwrap().parse().unwrap());
+    for queue in ["ours.a", "theirs.a"] {
+        let body = json!({ "items": [{ "queue": queue, "payload": 1 }] });
+        send(&mut client, "secret", "POST", "/api/v1/push", &body).expect(201);
+    }
+    program.stop();
+    // Each queue loses what it had.
+    for path in contents(&data).keys().filter(|path| path.extension().is_some_and(|extension| extension == "segment")) {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(72).unwrap();
+    }
+    let server = start(directory);
+    let new = NewToken { name: "test".into(), role: Role::WriteOnly, queue_prefixes: vec!["ours.".into()], expires_at_us: None };
+    let (_, bound) = create_token(&data, new, 0).unwrap();
+    server.reload();
+    let mut client = server.client();
+    let whole = send(&mut client, "secret", "GET", "/readyz", &Value::Null).json()["recovery"].clone();
+    let queues = |recovery: &Value| -> Vec<Value> {
+        recovery["findings"].as_array().unwrap().iter().map(|finding| finding["queue"].clone()).collect()
+    };
+    assert!(queues(&whole).contains(&json!("theirs.a")) && whole["partitions"] == 2, "{whole}");
+    let part = send(&mut client, &bound, "GET", "/readyz", &Value::Null).json()["recovery"].clone();
+    assert!(!queues(&part).is_empty() && queues(&part).iter().all(|queue| queue == "ours.a"), "{part}");
+    assert!(part["partitions"].is_null() && part["messages"].is_null() && !part.to_string().contains("theirs"), "{part}");
+}
+
+#[test]
+fn pages_of_others_reach_nothing_without_tokens() {
+    let server = Server::start();
+    let mut client = server.client();
+    let host = server.address.to_string();
+    let body = json!({ "items": [{ "queue": "bank", "payload": 1 }] }).to_string();
+    let mut ask = |method: &str, path: &str, host: &str, more: &str, body: &str| {
+        let length = body.len();
+        client
+            .raw(format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\n{more}content-length: {length}\r\n\r\n{body}").as_bytes());
+        client.answer()
+    };
+    let foreign = "origin: https://evil.example\r\ncontent-type: text/plain\r\n";
+    for (host, more) in [
+        (host.as_str(), foreign),
+        (&host, "sec-fetch-site: cross-site\r\n"),
+        // A name of somebody's that was pointed to this machine.
+        ("evil.example:6632", ""),
+        ("evil.example:6632", "origin: http://evil.example:6632\r\nsec-fetch-site: same-origin\r\n"),
+    ] {
+        for (method, path) in
+            [("POST", "/api/v1/push"), ("GET", "/api/v1/pop/queue/bank"), ("GET", "/metrics"), ("GET", "/nothing")]
+        {
+            let refused = ask(method, path, host, more, &body).expect(403);
+            assert_eq!(refused["code"], "foreign_page", "{method} {path} {more}");
+        }
+        assert_eq!(ask("GET", "/healthz", host, more, "").status, 200);
+    }
+    let own = format!("origin: http://{host}\r\nsec-fetch-site: same-origin\r\n");
+    for (host, more) in [(host.as_str(), own.as_str()), ("localhost", ""), ("[::1]:6632", "")] {
+        assert_eq!(ask("POST", "/api/v1/push", host, more, &body).status, 201, "{host} {more}");
+    }
+    // No page makes a browser send a token.
+    let guarded = Guarded::start();
+    let mut client = guarded.server.client();
+    client.raw(
+        b"GET /api/v1/status HTTP/1.1\r\nhost: logs.example\r\norigin: https://app.example\r\nauthorization: bearer secret\r\n\r\n",
+    );
+    assert_eq!(client.answer().status, 200);
+}
+
+#[test]
+fn probes_fail_no_attempts_and_a_long_secret_is_never_locked() {
+    let long = "x".repeat(32);
+    let server = Server::start_with(|launch| launch.setting("FANLOG_TOKEN", &long));
+    let mut client = server.client();
+    for path in ["/health", "/healthz", "/version"].iter().cycle().take(30) {
+        send(&mut client, "guess", "GET", path, &Value::Null).expect(200);
+    }
+    for _ in 0..10 {
+        send(&mut client, "guess", "GET", "/api/v1/status", &Value::Null).expect(401);
+    }
+    send(&mut client, "guess", "GET", "/api/v1/status", &Value::Null).expect(429);
+    send(&mut client, &long, "GET", "/api/v1/status", &Value::Null).expect(200);
+}
+
 #[test]
 fn a_revoked_token_is_refused_at_once_and_its_waiting_pop_too() {
     let guarded = Guarded::start();
     let (id, text) = guarded.token(Role::ReadWrite, &[]);
     let mut client = guarded.server.client();
     send(&mut client, "secret", "POST", "/api/v1/configure", &json!({ "queue": "q" })).expect(200);
-    let head =
-        format!("GET /api/v1/pop/queue/q?wait=true&timeout=25000 HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {text}\r\n\r\n");
+    let head = format!(
+        "GET /api/v1/pop/queue/q?wait=true&timeout=25000 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {text}\r\n\r\n"
+    );
     client.raw(head.as_bytes());
     let mut operator = guarded.server.client();
     eventually(|| {
@@ -266,6 +378,7 @@ fn the_subject_of_a_json_web_token_is_the_producer() {
     assert_eq!(send(&mut client, &shop, "POST", "/api/v1/push", &attribute).status, 400);
     for (token, text) in [
         (hs256(SECRET, &json!({ "role": "admin", "exp": exp - 1200 })), "JWT is refused: ExpiredSignature"),
+        (format!("{}.e30.AAAA", "eyJhbGciOiJ4XG4yMDMwIElORk8ifQ"), "JWT is refused: InvalidToken"),
         (hs256(b"guess", &json!({ "role": "admin", "exp": exp })), "JWT is refused: InvalidSignature"),
         (hs256(SECRET, &json!({ "sub": "shop", "exp": exp })), "JWT is refused: its claim \"role\" names no role"),
     ] {

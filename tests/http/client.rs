@@ -1,7 +1,7 @@
 //! A small HTTP client: one connection, kept alive, JSON in and out.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -36,6 +36,19 @@ impl Client {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// From an address of this machine.
+    pub fn connect_from(from: IpAddr, address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::new(from, 0)).unwrap();
+            socket.connect(address).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Self { stream: BufReader::new(stream) }
     }
@@ -82,6 +95,11 @@ impl Client {
     /// Waits until an answer begins.
     pub fn await_answer(&mut self) {
         assert!(!self.stream.fill_buf().unwrap().is_empty(), "the server closed the connection");
+    }
+
+    /// Reads an answer, if the server has not closed the connection.
+    pub fn try_answer(&mut self) -> Option<Answer> {
+        self.stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty()).then(|| self.answer())
     }
 
     /// Reads an answer.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::inside::Inside;
+use crate::program::eventually;
 use crate::server::{Server, push, unique};
 
 #[test]
@@ -29,12 +30,12 @@ fn unknown_routes_and_methods_are_json_errors() {
 fn a_body_over_the_limit_is_413_in_plain_text_and_is_not_waited_for() {
     let server = Server::start();
     let mut client = server.client();
-    client.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n");
+    client.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000000\r\n\r\n");
     let answer = client.answer();
     assert_eq!(answer.status, 413);
     assert!(answer.head.contains("text/plain") && answer.text.contains(&(64 << 20).to_string()), "{answer:?}");
     let mut client = server.client();
-    client.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    client.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n");
     let chunk = format!("{:x}\r\n{}\r\n", 1 << 20, "x".repeat(1 << 20));
     for _ in 0..65 {
         client.raw(chunk.as_bytes());
@@ -58,7 +59,7 @@ fn a_message_over_the_engines_limit_is_refused() {
 fn bodies_over_the_memory_budget_are_refused_as_busy() {
     let server = Inside::start(HttpOptions { body_bytes_total_max: 50_000, ..HttpOptions::default() });
     let mut holder = server.client();
-    holder.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n");
+    holder.raw(b"POST /api/v1/push HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n");
     holder.raw("x".repeat(40_000).as_bytes());
     let mut client = server.client();
     let body = json!({ "items": [{ "queue": unique("budget"), "payload": "x".repeat(30_000) }] });
@@ -91,6 +92,40 @@ fn connections_over_the_limit_wait_for_a_place() {
     third.request("GET", "/health", None);
     drop(first);
     assert_eq!(third.answer().status, 200);
+}
+
+#[test]
+fn an_address_has_its_share_of_the_connections() {
+    let server = Server::start_with(|launch| launch.setting("FANLOG_CONNECTIONS_PER_ADDRESS_MAX", 2));
+    let (mut first, mut second) = (server.client(), server.client());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.get("/health").status, 200);
+    }
+    let answer = server.client().answer();
+    assert_eq!(answer.status, 429);
+    assert!(answer.head.contains("retry-after: 1"), "{}", answer.head);
+    assert_eq!(answer.text, "too many connections from this address\n");
+    let other = std::net::Ipv4Addr::new(127, 0, 0, 2);
+    assert_eq!(Client::connect_from(other.into(), server.address).get("/health").status, 200);
+    assert_eq!(first.get("/health").status, 200);
+    drop(second);
+    // The server may not have noticed yet.
+    eventually(|| {
+        let mut third = server.client();
+        third.request("GET", "/health", None);
+        third.try_answer().is_some_and(|answer| answer.status == 200)
+    });
+}
+
+/// A head that never ended used to take 400 KB for each connection, of whomever.
+#[test]
+fn a_head_without_end_is_refused_and_large_bodies_are_not() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.raw(b"GET /health HTTP/1.1\r\nhost: localhost\r\nx: ");
+    client.raw("x".repeat(100 << 10).as_bytes());
+    assert_eq!(client.answer().status, 431);
+    push(&mut server.client(), &unique("large"), &[json!("x".repeat(5 << 20))]);
 }
 
 #[test]
@@ -148,8 +183,10 @@ fn with_a_token_only_who_has_it_comes_in() {
     }
     assert_eq!(client.get("/health").status, 200);
     for (token, status) in [("secret", 200), ("secreT", 401), ("", 401)] {
-        client
-            .raw(format!("GET /api/v1/consumer-groups HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n").as_bytes());
+        client.raw(
+            format!("GET /api/v1/consumer-groups HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n")
+                .as_bytes(),
+        );
         assert_eq!(client.answer().status, status, "{token}");
     }
 }
@@ -160,7 +197,7 @@ fn a_body_that_nobody_asked_for_does_not_cost_the_connection() {
     let server = Server::start();
     let mut client = server.client();
     for (method, path) in [("POST", "/api/v1/stats/refresh"), ("DELETE", "/api/v1/resources/queues/none"), ("GET", "/health")] {
-        client.raw(format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n").as_bytes());
+        client.raw(format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n").as_bytes());
         std::thread::sleep(Duration::from_millis(50));
         client.raw(" ".repeat(100_000).as_bytes());
         assert_eq!(client.answer().status, 200, "{method} {path}");

@@ -13,7 +13,7 @@ use crate::program::{Launch, binary, eventually, forget_settings};
 fn request(address: &str, method: &str, path: &str, body: &str) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     let mut answer = String::new();

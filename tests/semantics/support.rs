@@ -200,7 +200,7 @@ impl Server {
         let mut stream = tokio::net::TcpStream::connect(self.program.http.as_ref().unwrap()).await.unwrap();
         let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.0\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+            "{method} {path} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body.as_bytes()).await.unwrap();
