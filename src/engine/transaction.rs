@@ -13,7 +13,7 @@ use crate::model::{
     AckReply, AckRequest, Durability, Error, ErrorCode, Now, PackedBatch, Promise, PushItem, PushReply, PushRequest, PushResult,
     PushResults, TransactionReply, TransactionRequest,
 };
-use crate::record::{Annex, GroupId, Matches, PartitionId};
+use crate::record::{Annex, GroupId, Matches, PartitionId, check_name};
 
 use super::acknowledge::ResolvedAck;
 use super::delivery::{Delivery, LeaseToken};
@@ -45,6 +45,7 @@ impl Engine {
     pub fn transact(&self, request: TransactionRequest, now: Now) -> Result<TransactionReply> {
         self.check_open()?;
         let (push_count, ack_count) = (request.pushes.len(), request.acks.len());
+        self.check_names(&request)?;
         let decides = self.deciding_queue(&request, now)?;
         let mut parts = self.parts(request, now)?;
         let mut pushes: Vec<Option<PushReply>> = (0..push_count).map(|_| None).collect();
@@ -78,6 +79,15 @@ impl Engine {
             return Err(error);
         }
         Ok(TransactionReply { pushes: pushes.into_iter().flatten().collect(), acks: acks.into_iter().flatten().collect() })
+    }
+
+    /// Refuses what is out of scope, or has no name for a queue, before a queue is made for anything.
+    fn check_names(&self, request: &TransactionRequest) -> Result<()> {
+        for push in &request.pushes {
+            self.check_scope(&push.queue)?;
+            check_name(&push.queue)?;
+        }
+        request.acks.iter().try_for_each(|ack| self.check_scope(&ack.queue))
     }
 
     /// The incarnation of the queue whose log decides.

@@ -35,6 +35,9 @@ const BUSY_RETRY_MS: u32 = 100;
 /// Time for a client to read the last frames before the connection goes.
 const LINGER: Duration = Duration::from_millis(250);
 
+/// Time to take what is left, for a client whose token is over.
+const DISOWNED_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Serves a connection to its end.
 pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream, mut permit: Permit) {
     let Some(tls) = shared.options.tls.clone() else {
@@ -215,6 +218,8 @@ enum End {
     Closed,
     /// The client's bytes cannot be understood further; it has been told.
     Refused,
+    /// The client may do nothing any more.
+    Disowned(Error),
     /// The connection is of no use any more.
     Lost(NetError),
     /// The server stops, and everything that was asked is answered.
@@ -266,6 +271,15 @@ impl Session {
                 outbox.drop_leased();
                 self.finish(writer).await
             }
+            End::Disowned(error) => {
+                tracing::debug!(%error, "a connection is ended");
+                // What it asked for while it might is not done for it any more, however slowly it takes what is written.
+                self.tasks.shutdown().await;
+                outbox.drop_leased();
+                outbox.push_from_own_task(error_frame(0, 0, error));
+                let stalled = || NetError::WriteStalled { elapsed: DISOWNED_TIMEOUT };
+                timeout(DISOWNED_TIMEOUT, self.finish(writer)).await.unwrap_or_else(|_| Err(stalled()))
+            }
             End::Refused | End::Drained => self.finish(writer).await,
         };
         self.tasks.shutdown().await;
@@ -296,7 +310,7 @@ impl Session {
             let next = tokio::select! {
                 biased;
                 () = &mut stopped => return self.drain(reader).await,
-                error = &mut ended => return self.refuse_with(0, 0, error),
+                error = &mut ended => return End::Disowned(error),
                 next = next(&self.shared, &self.outbox, &self.budget, reader) => next,
             };
             let (frame, room) = match next {

@@ -10,7 +10,7 @@ use fanlog::access::{NewToken, Role, TOKEN_FILE, TokenId, create_token, revoke_t
 use fanlog::client::Client;
 use fanlog::model::{
     AckItem, AckRequest, AckTarget, AckVerb, Compression, DeadLetterQuery, ErrorCode, Now, PopRequest, PopSource, PushItem,
-    PushRequest, SettingsPatch, TransactionRequest,
+    PushRequest, SettingsPatch, Start, TransactionRequest,
 };
 use fanlog::protocol::{
     ErrorReply, FrameKind, GroupDelete, GroupList, Hello, Operation, Ping, Pop, QueueDelete, QueueGet, QueueList, Release,
@@ -19,7 +19,9 @@ use fanlog::protocol::{
 use fanlog::record::{BatchBuilder, Message};
 use serde_json::json;
 
-use crate::harness::{Raw, Running, eventually, push_of};
+use tokio::net::TcpSocket;
+
+use crate::harness::{Raw, Running, eventually, push_of, random_bytes};
 
 /// A token with its text.
 fn token(directory: &Path, role: Role, prefixes: &[&str]) -> (TokenId, String) {
@@ -185,6 +187,11 @@ async fn a_token_with_a_prefix_reaches_and_sees_no_other_queues() {
     let pushing = TransactionRequest { pushes: [pushes, vec![push_of("theirs.a", "p", ["x"])]].concat(), ..Default::default() };
     unauthorized(raw.call(&pushing).await.unwrap_err(), "Transaction");
     assert_eq!(admin.call(&Stats {}).await.unwrap().total.messages_pushed, 4);
+    // Nor is a queue made for one that does not happen.
+    let pushes = vec![push_of("ours.new", "p", ["x"]), push_of("theirs.a", "p", ["x"])];
+    let half = TransactionRequest { pushes, ..Default::default() };
+    unauthorized(raw.call(&half).await.unwrap_err(), "Transaction");
+    assert_eq!(names(raw.call(&QueueList { after: None, limit: 10 }).await.unwrap()), ["ours.a"]);
 
     // A group goes from what is in reach only.
     for name in ["ours.a", "theirs.a"] {
@@ -289,6 +296,54 @@ async fn connections_without_a_hello_leave_room_for_those_with_one() {
         next.frame().await.filter(|frame| frame.kind != FrameKind::Error)
     })
     .await;
+    server.stop().await;
+}
+
+/// One address used to have all places of those who have not said hello.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_without_hellos_leaves_room_for_others() {
+    let server = Running::start_with(|launch| launch.setting("FANLOG_HANDSHAKES_MAX", 8));
+    let mut silent = Vec::new();
+    for _ in 0..8 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        silent.push(socket.connect(server.address).await.unwrap());
+    }
+    // All of them were let in or turned away before.
+    server.raw().await.call(&Ping { nonce: 1 }).await.unwrap();
+    drop(silent);
+    server.stop().await;
+}
+
+/// A session that was over used to go on consuming while its client took what was written slowly enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_token_does_not_consume_on_however_slowly_its_client_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let (id, gone) = token(directory.path(), Role::ReadWrite, &[]);
+    let (_, admin) = token(directory.path(), Role::Admin, &[]);
+    let server = start(directory.path());
+    let mut operator = enter(&server, &admin).await;
+    for seed in 0..50 {
+        operator.call(&push_of("q", "p", [random_bytes(100_000, seed)])).await.unwrap();
+    }
+    let sockets = || {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", server.program().pid())).unwrap();
+        let targets = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    };
+    let before = sockets();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut slow = server.stranger_on(socket.connect(server.address).await.unwrap());
+    slow.call(&Hello::new("slow", &*gone)).await.unwrap();
+    let request = PopRequest { auto_ack: true, start: Some(Start::Beginning), ..PopRequest::any("q", 1).group("slow") };
+    slow.send(&Subscribe { request, credit_messages: 100_000, credit_bytes: 1 << 31 }).await;
+    let popped = async |raw: &mut Raw| raw.call(&Stats {}).await.unwrap().total.messages_popped;
+    eventually(async || (popped(&mut operator).await > 0).then_some(())).await;
+    let started = std::time::Instant::now();
+    assert!(revoke_token(directory.path(), &id).unwrap());
+    eventually(async || (sockets() == before).then_some(())).await;
+    assert!(started.elapsed() < std::time::Duration::from_secs(15), "{:?}", started.elapsed());
     server.stop().await;
 }
 

@@ -80,7 +80,12 @@ impl Running {
 
     /// A connection that has not said hello.
     pub async fn stranger(&self) -> Raw {
-        Raw { stream: TcpStream::connect(self.address).await.unwrap(), next_id: 1 }
+        self.stranger_on(TcpStream::connect(self.address).await.unwrap())
+    }
+
+    /// The same over a connection that is there.
+    pub fn stranger_on(&self, stream: TcpStream) -> Raw {
+        Raw { stream, next_id: 1 }
     }
 
     /// The process, of one that is.
