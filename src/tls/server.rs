@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -100,5 +100,11 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>> {
             builder.with_client_cert_verifier(verifier)
         }
     };
-    Ok(Arc::new(builder.with_single_cert(chain, key).map_err(unusable)?))
+    let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+    if files.client_ca.is_some() {
+        // A session that is taken up again is as it was: nobody would look whether the client's certificate still holds.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(config))
 }

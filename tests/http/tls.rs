@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 
 use crate::server::Server;
 use certificates::Authority;
@@ -23,12 +23,23 @@ fn ask(
     identity: Option<(&std::path::Path, &std::path::Path)>,
     request: &str,
 ) -> Result<String, String> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config(authority, identity)), name).unwrap();
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut stream = StreamOwned::new(connection, stream);
+    let mut answer = String::new();
+    let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
+    asked.map(|_| answer).map_err(|error| error.to_string())
+}
+
+fn config(authority: &Authority, identity: Option<(&std::path::Path, &std::path::Path)>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(authority.ca()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(roots);
-    let config = match identity {
+    match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => builder
             .with_client_auth_cert(
@@ -36,15 +47,7 @@ fn ask(
                 PrivateKeyDer::from_pem_file(key).unwrap(),
             )
             .unwrap(),
-    };
-    let name = ServerName::try_from("localhost").unwrap();
-    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut stream = StreamOwned::new(connection, stream);
-    let mut answer = String::new();
-    let asked = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
-    asked.map(|_| answer).map_err(|error| error.to_string())
+    }
 }
 
 fn start(authority: &Authority, client_ca: Option<&Authority>) -> (Server, tempfile::TempDir) {
@@ -57,7 +60,28 @@ fn start(authority: &Authority, client_ca: Option<&Authority>) -> (Server, tempf
     (server, directory)
 }
 
-const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer secret\r\n\r\n";
+/// A session that was taken up again was as it had been, also when the client's certificate was over.
+#[test]
+fn who_needs_a_certificate_shows_it_each_time() {
+    let (authority, of_clients, mine) = (Authority::new(), Authority::new(), tempfile::tempdir().unwrap());
+    let (certificate, key) = of_clients.client(mine.path());
+    for (client_ca, expected) in [(None, HandshakeKind::Resumed), (Some(&of_clients), HandshakeKind::Full)] {
+        let (server, _directory) = start(&authority, client_ca);
+        let config = Arc::new(config(&authority, Some((&certificate, &key))));
+        let mut last = None;
+        for _ in 0..2 {
+            let connection = ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap();
+            let mut stream = StreamOwned::new(connection, TcpStream::connect(server.address).unwrap());
+            stream.write_all(STATUS.as_bytes()).unwrap();
+            stream.read_to_string(&mut String::new()).unwrap();
+            last = stream.conn.handshake_kind();
+        }
+        assert_eq!(last, Some(expected));
+    }
+}
+
+const STATUS: &str =
+    "GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer secret\r\n\r\n";
 
 #[test]
 fn requests_are_answered_over_tls_and_tokens_are_asked_for() {
