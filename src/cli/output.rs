@@ -29,13 +29,13 @@ impl Format {
 pub struct Output<W: Write = BufWriter<Stdout>> {
     format: Format,
     writer: W,
-    is_narrowed: bool,
+    is_terminal: bool,
 }
 
 impl Output {
     /// On standard output.
     pub fn stdout(format: Format) -> Self {
-        Self { format, writer: BufWriter::new(io::stdout()), is_narrowed: io::stdout().is_terminal() }
+        Self { format, writer: BufWriter::new(io::stdout()), is_terminal: io::stdout().is_terminal() }
     }
 }
 
@@ -68,7 +68,10 @@ impl<W: Write> Output<W> {
     /// A row of a stream, which has no end to wait for: a line in every format. `text` is the one for people.
     pub fn event<T: Serialize>(&mut self, event: &T, text: impl FnOnce(&T) -> String) -> Result<()> {
         match self.format {
-            Format::Table => writeln!(self.writer, "{}", text(event))?,
+            Format::Table => {
+                let text = self.printable(text(event));
+                writeln!(self.writer, "{text}")?;
+            }
             Format::Json | Format::Ndjson => self.line(event)?,
         }
         Ok(())
@@ -105,7 +108,7 @@ impl<W: Write> Output<W> {
             for (flag, cell) in is_number.iter_mut().zip(cells.clone()) {
                 *flag &= matches!(cell, Value::Number(_) | Value::Null);
             }
-            table.add_row(cells.map(show));
+            table.add_row(cells.map(|cell| self.printable(show(cell))));
         }
         for (index, is_number) in is_number.into_iter().enumerate() {
             if let Some(column) = table.column_mut(index)
@@ -119,14 +122,37 @@ impl<W: Write> Output<W> {
 
     fn fields(&mut self, value: &Value) -> Result<()> {
         let mut table = self.empty_table();
-        add_fields(&mut table, "", value);
+        let mut rows = Vec::new();
+        add_fields(&mut rows, "", value);
+        for (name, value) in rows {
+            table.add_row([self.printable(name), self.printable(value)]);
+        }
         self.print(&table)
+    }
+
+    /// Without what a terminal would obey instead of showing it: producers write texts, operators read them.
+    fn printable(&self, text: String) -> String {
+        let is_obeyed = |character: char| {
+            let turns_text_round = matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            character.is_control() && !matches!(character, '\n' | '\t') || turns_text_round
+        };
+        if !self.is_terminal || !text.contains(is_obeyed) {
+            return text;
+        }
+        let mut shown = String::with_capacity(text.len());
+        for character in text.chars() {
+            match character {
+                character if is_obeyed(character) => shown.extend(character.escape_default()),
+                character => shown.push(character),
+            }
+        }
+        shown
     }
 
     fn empty_table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        if self.is_narrowed {
+        if self.is_terminal {
             table.set_content_arrangement(ContentArrangement::Dynamic);
         }
         table
@@ -140,14 +166,14 @@ impl<W: Write> Output<W> {
     }
 }
 
-fn add_fields(table: &mut Table, prefix: &str, value: &Value) {
+fn add_fields(rows: &mut Vec<(String, String)>, prefix: &str, value: &Value) {
     let Value::Object(fields) = value else {
-        table.add_row([prefix.to_owned(), show(value)]);
+        rows.push((prefix.to_owned(), show(value)));
         return;
     };
     for (name, value) in fields {
         let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-        add_fields(table, &name, value);
+        add_fields(rows, &name, value);
     }
 }
 
@@ -174,9 +200,25 @@ mod tests {
     const ROWS: [Row; 2] = [Row { name: "audit", lag: 1234, since: None }, Row { name: "b", lag: 5, since: Some(7) }];
 
     fn written(format: Format, write: impl FnOnce(&mut Output<Vec<u8>>)) -> String {
-        let mut output = Output { format, writer: Vec::new(), is_narrowed: false };
+        let mut output = Output { format, writer: Vec::new(), is_terminal: false };
         write(&mut output);
         String::from_utf8(output.writer).unwrap()
+    }
+
+    /// Whoever may push used to reach the terminal of whoever looked: its title, its colours, what stood there before.
+    #[test]
+    fn a_terminal_is_not_told_what_to_do_and_a_file_gets_the_text_as_it_is() {
+        let (evil, shown) = ("a\u{1b}]0;title\u{7}\u{9b}2J\r\u{202e}\tb\nc", "a\\u{1b}]0;title\\u{7}\\u{9b}2J\\r\\u{202e}\tb\nc");
+        for (is_terminal, expected) in [(true, shown), (false, evil)] {
+            let mut output = Output { format: Format::Table, writer: Vec::new(), is_terminal };
+            output.event(&evil, |evil| (*evil).to_owned()).unwrap();
+            assert_eq!(String::from_utf8(output.writer).unwrap(), format!("{expected}\n"));
+            let mut output = Output { format: Format::Table, writer: Vec::new(), is_terminal };
+            output.list(&["name"], &[serde_json::json!({ "name": evil })]).unwrap();
+            output.object(&serde_json::json!({ "text": evil, (evil): [evil] })).unwrap();
+            let written = String::from_utf8(output.writer).unwrap();
+            assert_eq!(written.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r', '\u{202e}']), !is_terminal, "{written:?}");
+        }
     }
 
     #[test]
