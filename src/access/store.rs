@@ -7,8 +7,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::format::names;
@@ -25,6 +27,8 @@ const VERSION: u32 = 1;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The longest name or prefix, in bytes.
 const TEXT_BYTES_MAX: usize = 255;
+/// How long a change waits for others to finish theirs, which take milliseconds.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Others may write a file with one of these bits.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -128,7 +132,9 @@ pub fn read_tokens(directory: &Path) -> Result<Option<Vec<StoredToken>>, TokenFi
     let path = directory.join(TOKEN_FILE);
     let failed = |source| TokenFileError::Io { path: path.clone(), source };
     let damaged = |reason: String| TokenFileError::Damaged { path: path.clone(), reason };
-    let file = match File::open(&path) {
+    // Without waiting: what lies there may be a pipe that nobody writes to.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(nonblocking).open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(failed)?,
     };
@@ -201,10 +207,25 @@ fn change(
 ) -> Result<(), TokenFileError> {
     let failed = |source| TokenFileError::Io { path: directory.to_owned(), source };
     let handle = File::open(directory).map_err(failed)?;
-    flock(&handle, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
+    wait_for_turn(&handle, TURN_TIMEOUT).map_err(failed)?;
     let mut tokens = read_tokens(directory)?.unwrap_or_default();
     change(&mut tokens)?;
     replace(directory, &handle, render(tokens).as_bytes()).map_err(failed)
+}
+
+/// Anybody who may list the directory can hold the lock, and must not hold up a revocation for good.
+fn wait_for_turn(directory: &File, patience: Duration) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match flock(directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if start.elapsed() < patience => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::WOULDBLOCK) => {
+                let text = format!("another process has held the lock (flock) on this directory for {} s", patience.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            outcome => return Ok(outcome?),
+        }
+    }
 }
 
 fn replace(directory: &Path, handle: &File, bytes: &[u8]) -> io::Result<()> {
@@ -349,6 +370,26 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         assert!(matches!(read_tokens(dir.path()), Err(TokenFileError::Damaged { .. })));
+    }
+
+    /// Opening a pipe waits for somebody at its other end: the server used to wait with it, also when it was to stop.
+    #[test]
+    fn a_pipe_in_the_place_of_the_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(TOKEN_FILE);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        assert!(read_tokens(dir.path()).unwrap_err().to_string().contains("it is no file of at most"));
+    }
+
+    #[test]
+    fn a_lock_that_somebody_keeps_is_not_waited_for_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let [keeper, handle] = [0; 2].map(|_| File::open(dir.path()).unwrap());
+        wait_for_turn(&keeper, Duration::ZERO).unwrap();
+        let error = wait_for_turn(&handle, Duration::from_millis(20)).unwrap_err();
+        assert!(error.kind() == io::ErrorKind::TimedOut && error.to_string().contains("held the lock"), "{error}");
+        drop(keeper);
+        wait_for_turn(&handle, Duration::ZERO).unwrap();
     }
 
     #[test]
