@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use fanlog::model::Start;
 
 use super::nearest::suggestion;
@@ -64,9 +64,13 @@ const KEYS: &[Key] = &[
     key("groups_max", "1000", "groups of a queue at most"),
     key("partition_cleanup_days", "30", "days that an empty partition must be idle before it goes"),
     key("retention_interval", "5s", "time between retention sweeps"),
-    key("connections_max", "4096", "connections at most"),
-    key("connections_per_address_max", "1024", "connections at most from one address"),
-    key("handshakes_max", "1024", "connections at most that have not said hello"),
+    key("connections_max", "4096", "connections to each port at most; fewer if the limit of open files is low"),
+    key(
+        "connections_per_address_max",
+        "1024",
+        "the same from one address; raise it behind a proxy, whose connections all come from one",
+    ),
+    key("handshakes_max", "1024", "connections at most that have not said hello; a quarter of them from one address"),
     key("frame_bytes_max", "67108864", "largest frame"),
     key("in_flight_bytes_max", "268435456", "bytes of requests in flight, over all connections"),
     key("out_bytes_max", "536870912", "bytes of replies that wait for clients, over all connections"),
@@ -131,7 +135,12 @@ impl Config {
     }
 
     fn add_file(&mut self, path: &Path, text: &str) -> Result<()> {
-        let table: toml::Table = text.parse().with_context(|| format!("config file {} does not parse", path.display()))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            // Its own text shows the line, which may be that of the token.
+            let end = error.span().map_or(0, |span| span.start).min(text.len());
+            let line = 1 + text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count();
+            anyhow!("config file {} does not parse: line {line}: {}", path.display(), error.message())
+        })?;
         for (name, value) in table {
             let Some(key) = find(&name) else {
                 bail!("config file {} has an unknown key {name:?}{}", path.display(), suggestion(&name, names()));
@@ -295,6 +304,16 @@ mod tests {
         assert!(
             refused(load(None, &[("FANLOG_CONFIG", "/nowhere/at/all")], &[])).starts_with("cannot read config file /nowhere")
         );
+    }
+
+    #[test]
+    fn a_file_that_does_not_parse_is_not_shown() {
+        for file in
+            ["listen = \"x\"\ntoken = \"hunter2", "listen = \"x\"\ntoken = hunter2", "listen = \"x\"\ntoken = \"\\hunter2\""]
+        {
+            let error = format!("{:?}", load(Some(file), &[], &[]).unwrap_err());
+            assert!(error.contains("does not parse: line 2: ") && !error.contains("hunter"), "{error}");
+        }
     }
 
     #[test]
