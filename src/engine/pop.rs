@@ -16,6 +16,7 @@ use super::group::{PRIMARY, Slot};
 use super::queue::{Job, Queue};
 use super::read::{ReadLimits, ReadPlan, Taken, View, read};
 use super::state::State;
+use super::timer::expire;
 
 /// Stretches of free offsets that one read looks at in a group that has holes.
 const RANGES_MAX: usize = 256;
@@ -91,6 +92,11 @@ impl Engine {
             PopSource::Partition { partition, .. } => Some(partition.as_str()),
             _ => None,
         };
+        // A lease that ran out since the last tick holds its partition no longer.
+        let is_due = queue.state().timers.next_us().is_some_and(|due_us| due_us <= now.steady_us);
+        if is_due {
+            expire(queue, now);
+        }
         for _ in 0..TRIES_MAX {
             if budget.messages == 0 || budget.partitions == 0 {
                 return Ok(());

@@ -27,7 +27,8 @@ pub(super) struct Timing {
 
 impl Engine {
     /// Does what time has made due, and says at which steady time to call again (at the latest). An engine without threads needs this
-    /// for leases to end, for the weaker durability modes, retention and checkpoints; `pop` itself looks at the time, too.
+    /// for the weaker durability modes, retention and checkpoints, and to wake who waits; `pop` itself ends the leases and delays of its
+    /// queue that are over.
     pub fn tick(&self, now: Now) -> u64 {
         let (is_maintenance, is_retention) = {
             let mut timing = self.shared.timing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,7 +109,7 @@ impl Engine {
 }
 
 /// Ends leases and delays that are over and wakes who waits for their messages. Returns when to look again.
-fn expire(queue: &Queue, now: Now) -> u64 {
+pub(super) fn expire(queue: &Queue, now: Now) -> u64 {
     let mut woken = Vec::new();
     let next_us = {
         let mut state = queue.state();

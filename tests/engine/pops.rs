@@ -199,3 +199,19 @@ fn a_paused_group_takes_messages_and_hands_none_out_and_a_disabled_one_takes_non
     assert_eq!(texts(&world.drain("q", "paused")), ["1", "2"]);
     assert_eq!(texts(&world.drain("q", "disabled")), ["2"]);
 }
+
+/// A lease that had run out used to hold its partition until the timer came by: a pop in between found nothing.
+#[test]
+fn a_pop_takes_what_a_lease_held_that_has_run_out_without_waiting_for_the_timer() {
+    let mut world = World::new(9);
+    world.push("q", "a", &["0"]);
+    let request = PopRequest { lease_ms: Some(1_000), ..PopRequest::any("q", 1).group("g") };
+    assert_eq!(popped(&world.pop_as(&request)), ["0"]);
+    world.now.wall_us += 999_999;
+    world.now.steady_us += 999_999;
+    assert!(world.pop_as(&request).claims.is_empty(), "it is still held");
+    world.now.wall_us += 1;
+    world.now.steady_us += 1;
+    assert_eq!(popped(&world.pop_as(&request)), ["0"]);
+    assert!(world.pop_as(&request).claims.is_empty(), "the new lease holds it");
+}
