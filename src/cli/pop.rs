@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
-use fanlog::client::{Client, messages_of};
+use fanlog::client::{Client, messages_of_claim};
 use fanlog::model::{AckItem, AckRequest, AckTarget, AckVerb, Claim, Now, PopReply, PopRequest, PopSource};
 
 use super::Context;
@@ -149,7 +149,7 @@ impl Taken {
             );
         }
         let place = Place { queue: &claim.queue, partition: &claim.partition, partition_id: claim.partition_id };
-        let messages = messages_of(claim.batches.clone())?;
+        let messages = messages_of_claim(claim)?;
         let item =
             |offset| AckItem { target: AckTarget::Offset(offset), verb: AckVerb::Completed, reason: String::new(), delay_ms: 0 };
         self.acks.push(AckRequest {
@@ -160,10 +160,8 @@ impl Taken {
             items: messages.iter().map(|message| item(message.offset)).collect(),
         });
         for (index, message) in messages.iter().enumerate() {
-            let first = if index == 0 { claim.delivery_count } else { 1 };
-            let delivery_count = if message.delivery_count > 0 { message.delivery_count } else { first };
             let last_error = if index == 0 { claim.last_error.as_str() } else { "" };
-            self.rows.push(MessageRow::new(place, message).leased(lease_id, delivery_count, last_error));
+            self.rows.push(MessageRow::new(place, message).leased(lease_id, message.delivery_count, last_error));
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, Events};
 pub use producer::{Producer, ProducerBuilder, Receipt, ReceiptFuture};
 pub use reader::{Reader, ReaderBuilder};
-pub use unpack::messages_of;
+pub use unpack::{messages_of, messages_of_claim};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Batches as they come from the server, to messages.
 
-use crate::model::{BatchSlice, StoredMessage};
+use crate::model::{BatchSlice, Claim, StoredMessage};
 use crate::record::StoredBatch;
 
 use super::{Error, ErrorKind, Result};
@@ -23,6 +23,15 @@ pub fn messages_of(batches: Vec<BatchSlice>) -> Result<Vec<StoredMessage>> {
     } else {
         Err(bad_batch("offsets are not in order".to_owned()))
     }
+}
+
+/// The messages of a claim, in order of offset. One that came in a whole batch, which says nothing of deliveries, has the claim's count.
+pub fn messages_of_claim(claim: &Claim) -> Result<Vec<StoredMessage>> {
+    let mut messages = messages_of(claim.batches.clone())?;
+    for message in messages.iter_mut().filter(|message| message.delivery_count == 0) {
+        message.delivery_count = claim.delivery_count.max(1);
+    }
+    Ok(messages)
 }
 
 fn bad_batch(reason: String) -> Error {

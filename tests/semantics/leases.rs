@@ -132,3 +132,18 @@ async fn a_client_that_goes_away_before_its_reply_gives_the_claim_back_uncharged
     let failed = server.ack(&taken, &[(0, AckVerb::Failed)]).await;
     assert!(!failed.outcomes[0].is_dead_letter, "the first failure is the first");
 }
+
+/// Messages that came in a whole batch used to say that they were never delivered.
+#[tokio::test]
+async fn each_message_of_a_whole_batch_says_how_often_it_was_delivered() {
+    let server = Server::start().await;
+    server.push("q", "a", &["0", "1"]).await;
+    for count in [1, 2] {
+        let taken = server.pop("q", "g", 10).await;
+        assert!(matches!(taken.claim().batches[..], [BatchSlice::Whole(_)]), "{:?}", taken.claim());
+        let counts: Vec<_> = taken.messages().iter().map(|message| message.delivery_count).collect();
+        assert_eq!(counts, [count, count]);
+        let reply = server.ack(&taken, &[(0, AckVerb::Retry)]).await;
+        assert_eq!(refusals(&reply), [None]);
+    }
+}

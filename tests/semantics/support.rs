@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fanlog::client::{self, Client, messages_of};
+use fanlog::client::{self, Client, messages_of, messages_of_claim};
 use fanlog::model::*;
 use fanlog::protocol::PartitionSelector;
 use fanlog::record::{Attributes, Message};
@@ -237,7 +237,7 @@ impl Taken {
     }
 
     pub fn messages(&self) -> Vec<StoredMessage> {
-        self.reply.claims.iter().flat_map(|claim| messages_of(claim.batches.clone()).unwrap()).collect()
+        self.reply.claims.iter().flat_map(|claim| messages_of_claim(claim).unwrap()).collect()
     }
 
     pub fn payloads(&self) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::model::{Claim as WireClaim, PopReply, PopSource, StoredMessage};
 use crate::protocol::{Credit, Frame, GroupGet, LeaseEnded, Response, Subscribe};
 
 use super::super::link::{Status, SubscriptionFrames, frame_result};
-use super::super::unpack::messages_of;
+use super::super::unpack::messages_of_claim;
 use super::super::{Client, Error, Event, Result};
 use super::claim::Claim;
 use super::delivery::{ClaimInfo, ClaimKey, Delivery};
@@ -195,11 +195,7 @@ pub(super) async fn wait_connected(client: &Client) -> Result<u64> {
 
 /// What the deliveries of a claim share, and its messages with their delivery counts.
 fn open_claim(key: ClaimKey, claim: WireClaim, lease_id: &str) -> Result<(Arc<ClaimInfo>, Vec<StoredMessage>)> {
-    let mut messages = messages_of(claim.batches)?;
-    if let Some(first) = messages.first_mut() {
-        first.delivery_count = first.delivery_count.max(claim.delivery_count);
-    }
-    messages.iter_mut().for_each(|message| message.delivery_count = message.delivery_count.max(1));
+    let messages = messages_of_claim(&claim)?;
     let info = ClaimInfo {
         key,
         queue: claim.queue,
