@@ -95,7 +95,6 @@ impl Stage<'_> {
         let held = |reason: String| Error::new(ErrorCode::Corrupt, format!("cursor is held: {reason}"));
         // What retention took before the group read it is told at the next claim, also if this acknowledgement passes it.
         let lost = group.active_mut(ack.partition, partition, self.log).map_err(held)?.delivery.skip_to(start);
-        self.state.stats.lost_unread += lost.map_or(0, |lost| lost.last - lost.first + 1);
         group.note_lost(ack.partition, lost);
         let active = group.active_mut(ack.partition, partition, self.log).map_err(held)?;
         let verdicts: Vec<Verdict<'_>> = ack

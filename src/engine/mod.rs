@@ -21,6 +21,7 @@ mod groups;
 mod leases;
 mod letter_index;
 mod letters;
+mod losses;
 mod messages;
 mod open;
 mod partition;

@@ -293,7 +293,7 @@ fn next_candidate(
         },
         None => None,
     };
-    let State { partitions, groups, settings, timers, stats, .. } = state;
+    let State { partitions, groups, settings, timers, .. } = state;
     let Some(group) = groups.get_mut(&group_id) else {
         return Err(Error::new(ErrorCode::UnknownGroup, "the group is gone"));
     };
@@ -335,7 +335,6 @@ fn next_candidate(
             },
         };
         if let Some(lost) = lost {
-            stats.lost_unread += lost.last - lost.first + 1;
             group.note_lost(id, Some(lost));
         }
         if ranges.is_empty() || !group.reserve(id) {

@@ -17,7 +17,8 @@ use crate::storage::disk::DiskErrorKind;
 use crate::storage::log::{LogError, Segment};
 
 use super::Engine;
-use super::group::{Group, PRIMARY, Slot};
+use super::group::{Group, Slot};
+use super::losses::{Losses, registered};
 use super::pop::group_view;
 use super::queue::Queue;
 use super::read::View;
@@ -78,12 +79,17 @@ impl Engine {
     fn apply_rules(&self, queue: &Arc<Queue>, rules: Rules, window_us: u64, now: Now) -> super::Result<()> {
         let starts = expired_starts(queue, rules)?;
         if !starts.is_empty() {
-            queue.run(now, move |stage| {
+            let engine = self.clone();
+            let losses = queue.run(now, move |stage| {
+                let mut losses = Losses::default();
                 // The groups' positions are read again under the lock under which they move.
                 for (id, start, is_completed_rule) in starts {
                     let Some(partition) = stage.state.partitions.get(id) else { continue };
                     let start = if is_completed_rule { start.min(floor(stage.state, id, stage.log)) } else { start };
                     if start > partition.start && start <= partition.end {
+                        if !is_completed_rule {
+                            losses.note(stage, &engine.shared.cache, id, start);
+                        }
                         let mut record = partition.record(id);
                         record.start = start;
                         stage.plan.starts.push((id, start));
@@ -94,8 +100,10 @@ impl Engine {
                         stage.plan.freed.extend(leased);
                     }
                 }
-                Ok(())
+                Ok(losses)
             })?;
+            queue.state().stats.lost_unread += losses.messages();
+            losses.warn(&queue.name);
         }
         self.unlink_dead_segments(queue, rules, window_us, now)
     }
@@ -331,9 +339,8 @@ fn judge(
 /// The lowest next offset that any group wants in a partition; 0 where no group has a cursor: nothing is consumed there.
 fn floor(state: &State, id: PartitionId, log: &crate::storage::log::Log) -> Offset {
     let Some(partition) = state.partitions.get(id) else { return 0 };
-    let registered = state.groups.values().filter(|group| group.record.id != PRIMARY || group.record.start.is_some());
     let mut lowest = None;
-    for group in registered {
+    for group in registered(state.groups.values()) {
         let next = first_open(group, id, group.next(id, partition, log).max(partition.start), partition.end);
         let wanted = first_wanted(log, id, &group_view(group), next, partition).unwrap_or(partition.end);
         lowest = Some(lowest.map_or(wanted, |lowest: Offset| lowest.min(wanted)));

@@ -2,6 +2,7 @@
 
 use fanlog::engine::{Engine, EngineOptions};
 use fanlog::model::*;
+use fanlog::record::Message;
 
 use crate::support::{World, messages_of, popped, push_of, texts};
 
@@ -44,6 +45,7 @@ fn age_takes_whole_batches_read_or_not_and_a_counter_tells_what_was_unread() {
     world.push("q", "a", &["4"]);
     world.pass(20_000);
     assert_eq!(bounds(&world, "a"), (4, 5));
+    assert_eq!(world.engine.queue("q").unwrap().stats.messages_lost_unread, 3, "before the group comes to it");
     let reply = world.pop("q", "g", 10);
     assert_eq!((popped(&reply), reply.claims[0].lost), (vec!["4".to_owned()], Some(OffsetRange { first: 1, last: 3 })));
     assert_eq!(world.engine.queue("q").unwrap().stats.messages_lost_unread, 3);
@@ -52,6 +54,32 @@ fn age_takes_whole_batches_read_or_not_and_a_counter_tells_what_was_unread() {
     assert_eq!(bounds(&world, "a"), (5, 5));
     let world = world.restart();
     assert_eq!(world.push("q", "a", &["5"]).results, PushResults::Range { base: 5, count: 1 });
+}
+
+#[test]
+fn lost_unread_counts_for_each_group_what_it_takes_and_has_not_acknowledged() {
+    let mut world = World::new(2);
+    world.create("q", settings(60, 0));
+    let filter = |filter: &str| GroupDeclaration { filter: filter.to_owned(), ..GroupDeclaration::default() };
+    for (group, text) in [("even", ":even"), ("none", ":nothing")] {
+        world.engine.declare_group("q", group, &filter(text), world.now).unwrap();
+    }
+    let mut messages: Vec<Message> = (0..6).map(|number: u8| Message::new(vec![number])).collect();
+    for message in messages.iter_mut().step_by(2) {
+        message.attributes.insert("even", "yes").unwrap();
+    }
+    let items = PushItem::Messages(messages);
+    let request = PushRequest { queue: "q".into(), partition: "a".into(), items, producer: None };
+    world.engine.push(request, world.now).unwrap();
+    let shared = world.pop_as(&PopRequest { shared: true, ..PopRequest::any("q", 6).group("s") });
+    world.ack(&shared.claims[0], "s", &shared.lease_id, &[(1, AckVerb::Completed), (4, AckVerb::Completed)]);
+    assert_eq!(world.take("q", "even", 1).len(), 1);
+    world.pass(100_000);
+    assert_eq!(bounds(&world, "a"), (6, 6));
+    // Four of the shared group, two of the group of the even ones, none of the one that takes nothing; the primary group does not read.
+    assert_eq!(world.engine.queue("q").unwrap().stats.messages_lost_unread, 6);
+    assert_eq!(world.drain("q", "even").len() + world.drain("q", "s").len(), 0);
+    assert_eq!(world.engine.queue("q").unwrap().stats.messages_lost_unread, 6, "each is counted once");
 }
 
 #[test]

@@ -59,6 +59,9 @@ async fn age_takes_whole_batches_read_or_not_and_readers_are_told_the_range_that
     server.push("q", "a", &["2", "3"]).await;
     assert_eq!(server.take("q", "g", 1).await, ["0"]);
     bounds_become(&server, "q", "a", (4, 4)).await;
+    // The operator hears of it before the group does, and when the group never does.
+    eventually(async || (server.stats("q").await.messages_lost_unread == 3).then_some(())).await;
+    eventually(async || server.words().contains("retention removed messages").then_some(())).await;
     server.client.update_queue("q", settings(false, 0, 0)).await.unwrap();
     server.push("q", "a", &["4"]).await;
     let mut reader = server.client.reader("q", "a").from_beginning().build().await.unwrap();

@@ -63,6 +63,11 @@ impl Server {
         &self.program.address
     }
 
+    /// What the server has logged.
+    pub fn words(&self) -> String {
+        self.program.words()
+    }
+
     pub fn data(&self) -> PathBuf {
         self.launch.data.clone()
     }
