@@ -11,7 +11,7 @@ use crate::record::{GroupId, Offset, PartitionId, check_name};
 
 use super::Engine;
 use super::acknowledge::{Lease, ResolvedAck, ResolvedItem};
-use super::delivery::{LeaseToken, Mode};
+use super::delivery::{LeaseToken, Mode, Runs};
 use super::group::{PRIMARY, Slot};
 use super::queue::{Job, Queue};
 use super::read::{ReadLimits, ReadPlan, Taken, View, read};
@@ -32,6 +32,8 @@ struct Candidate {
     ranges: Vec<OffsetRange>,
     view: View,
     hint: u32,
+    /// How often messages of the ranges were delivered before.
+    deliveries: Runs<u32>,
 }
 
 /// What is left to take.
@@ -108,6 +110,7 @@ impl Engine {
                 view: &candidate.view,
                 limits: ReadLimits { messages_max: budget.messages, bytes_max: budget.bytes },
                 hint: candidate.hint,
+                deliveries: &candidate.deliveries,
             };
             let taken = read(&queue.log, &self.shared.cache, &plan);
             let mut state = queue.state();
@@ -327,7 +330,7 @@ fn next_candidate(
             }
         }
         let mode = group.mode();
-        let (ranges, hint, lost) = match free_ranges(group, id, partition, queue, settings, mode, now) {
+        let Free { ranges, hint, deliveries, lost } = match free_ranges(group, id, partition, queue, settings, mode, now) {
             Ok(found) => found,
             Err(reason) => match give_up(Some(Error::new(ErrorCode::Corrupt, format!("cursor is held: {reason}")))) {
                 Some(outcome) => return outcome,
@@ -345,7 +348,7 @@ fn next_candidate(
         }
         let view = group_view(group);
         let name = partition.name().to_owned();
-        return Ok(Some(Candidate { group: group_id, partition: id, name, mode, ranges, view, hint }));
+        return Ok(Some(Candidate { group: group_id, partition: id, name, mode, ranges, view, hint, deliveries }));
     }
 }
 
@@ -354,7 +357,15 @@ pub(super) fn group_view(group: &super::group::Group) -> View {
     View { group: Some(group.record.id), first_filter: group.first_filter.clone(), created_lsn: group.record.created_lsn }
 }
 
-type Free = (Vec<OffsetRange>, u32, Option<OffsetRange>);
+/// What a group may take of a partition.
+#[derive(Default)]
+struct Free {
+    ranges: Vec<OffsetRange>,
+    hint: u32,
+    deliveries: Runs<u32>,
+    /// What retention took before the group came to it.
+    lost: Option<OffsetRange>,
+}
 
 fn free_ranges(
     group: &mut super::group::Group,
@@ -368,21 +379,23 @@ fn free_ranges(
     let (start, end) = (partition.start, partition.end);
     // A start that is not there yet stays open: put at the end, the cursor would take what comes before it.
     if group.slot(id).is_none() && group.next(id, partition, &queue.log) >= end {
-        return Ok((Vec::new(), 0, None));
+        return Ok(Free::default());
     }
     if let Slot::Plain { hint, cursor } = group.slot_mut(id, partition, &queue.log) {
         if cursor.next >= end {
-            return Ok((Vec::new(), 0, None));
+            return Ok(Free::default());
         }
         let is_simple = cursor.next >= start && mode == Mode::Ordered && settings.delayed_processing_s == 0;
         if is_simple {
-            return Ok((vec![OffsetRange { first: cursor.next, last: end - 1 }], (*hint).max(partition.first_segment), None));
+            let ranges = vec![OffsetRange { first: cursor.next, last: end - 1 }];
+            return Ok(Free { ranges, hint: (*hint).max(partition.first_segment), ..Free::default() });
         }
     }
     let active = group.active_mut(id, partition, &queue.log)?;
     let lost = active.delivery.skip_to(start);
     let ranges = active.delivery.ready(end, RANGES_MAX, now);
-    Ok((ranges, active.hint.max(partition.first_segment), lost))
+    let deliveries = active.delivery.staged().deliveries().clone();
+    Ok(Free { ranges, hint: active.hint.max(partition.first_segment), deliveries, lost })
 }
 
 /// When a partition with a window buffer or delayed processing may be handed out, if that is not yet. Steady microseconds.

@@ -10,7 +10,7 @@ use crate::record::{AttributesRef, GroupId, Offset, PartitionId, RecordHeader};
 use crate::storage::log::{Log, LogError, Segment};
 
 use super::cache::BatchCache;
-use super::delivery::OffsetSet;
+use super::delivery::{OffsetSet, Runs};
 
 /// What a reader is to messages.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +41,8 @@ pub(super) struct ReadPlan<'a> {
     pub limits: ReadLimits,
     /// The segment to begin in.
     pub hint: u32,
+    /// How often the messages were delivered before.
+    pub deliveries: &'a Runs<u32>,
 }
 
 /// What was read.
@@ -179,14 +181,25 @@ impl Reading<'_> {
         let share = self.share(segment, batch, &bytes)?;
         let last = batch.next_offset() - 1;
         let is_free = self.plan.ranges.iter().any(|range| range.first <= batch.base_offset && last <= range.last);
-        if matches!(share, Share::All) && is_free && batch.count <= left {
-            self.taken.messages.set(OffsetRange { first: batch.base_offset, last }, ());
+        let range = OffsetRange { first: batch.base_offset, last };
+        if matches!(share, Share::All) && is_free && batch.count <= left && self.is_one_count(range) {
+            self.taken.messages.set(range, ());
             self.taken.count += batch.count;
             self.taken.bytes += bytes.len();
             self.taken.slices.push(BatchSlice::Whole(bytes));
             return Ok(true);
         }
         self.take_some(segment, batch, &share, left)
+    }
+
+    /// Whether all of the range was delivered as often as the first message that is taken: a whole batch cannot say how often each was.
+    fn is_one_count(&self, range: OffsetRange) -> bool {
+        let deliveries = self.plan.deliveries;
+        let expected = deliveries.get(self.taken.messages.first().unwrap_or(range.first));
+        match deliveries.overlapping(range).next() {
+            None => expected.is_none(),
+            Some((run, count)) => expected == Some(count) && run.first <= range.first && run.last >= range.last,
+        }
     }
 
     fn share(&self, segment: &Segment, batch: &IndexedBatch, bytes: &bytes::Bytes) -> Result<Share, Stop> {

@@ -54,7 +54,7 @@ pub struct QueueStats {
     pub syncs: u64,
     /// Sum of the time that syncs took, in microseconds, since start.
     pub sync_time_us: u64,
-    /// Messages removed unread by retention (persistent is not promised).
+    /// Messages that retention removed before a group that takes them had acknowledged them, for each such group, since start.
     pub messages_lost_unread: u64,
     /// Whether a failed sync stopped writing until restart.
     pub is_poisoned: bool,

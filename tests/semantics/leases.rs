@@ -147,3 +147,17 @@ async fn each_message_of_a_whole_batch_says_how_often_it_was_delivered() {
         assert_eq!(refusals(&reply), [None]);
     }
 }
+
+#[tokio::test]
+async fn messages_of_one_batch_that_were_delivered_unequally_often_say_so_each() {
+    let server = Server::start().await;
+    server.push("q", "a", &["0", "1", "2"]).await;
+    let first = server.pop("q", "g", 1).await;
+    assert_eq!(refusals(&server.ack(&first, &[(0, AckVerb::Retry)]).await), [None]);
+    for expected in [[2, 1, 1], [3, 2, 2]] {
+        let taken = server.pop("q", "g", 10).await;
+        let counts: Vec<_> = taken.messages().iter().map(|message| message.delivery_count).collect();
+        assert_eq!((taken.claim().delivery_count, counts), (expected[0], expected.to_vec()));
+        assert_eq!(refusals(&server.ack(&taken, &[(0, AckVerb::Retry)]).await), [None]);
+    }
+}

@@ -90,6 +90,11 @@ impl Cursor {
         self.deliveries.get(offset).unwrap_or(0)
     }
 
+    /// How often messages that are not done were delivered; those never delivered are not there.
+    pub fn deliveries(&self) -> &Runs<u32> {
+        &self.deliveries
+    }
+
     /// Failures charged to `offset`.
     pub fn failures(&self, offset: Offset) -> u32 {
         self.notes.get(offset).map_or(0, |note| note.failures)
