@@ -1,11 +1,9 @@
 //! Out of file descriptors.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use fanlog::model::{Compression, SettingsPatch};
 use fanlog::record::Message;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::hostile::push_of;
 use crate::program::{Launch, PATIENCE, Program};
@@ -57,32 +55,5 @@ async fn without_file_descriptors_it_serves_whom_it_has_and_recovers() {
     producer.send_to("p", Message::new("after")).await.unwrap();
     newcomer.push(&push_of("another", "p", vec![b"m".to_vec()])).await.unwrap();
     println!("{refused} of 40 pushes refused without files, {:?} of processor time", idle_before - before);
-    program.stop();
-}
-
-/// Connections of nobody known used to take every file, and pushes of others that needed a new segment failed for good.
-#[cfg(feature = "http")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_leave_files_to_the_log() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = Launch::in_directory(directory.path()).ulimit("-n 200").http().start();
-    let client = program.client().await;
-    let settings = SettingsPatch { segment_bytes_max: Some(1 << 20), compression: Some(Compression::None), ..Default::default() };
-    client.create_queue("q", settings).await.unwrap();
-    let mut crowd = Vec::new();
-    for address in [program.http.as_ref().unwrap(), &program.address] {
-        for number in 0..100u8 {
-            let socket = TcpSocket::new_v4().unwrap();
-            socket.bind(SocketAddr::from(([127, 0, 0, 2 + number / 20], 0))).unwrap();
-            crowd.push(socket.connect(address.parse().unwrap()).await.unwrap());
-        }
-    }
-    for number in 0..40u8 {
-        client.push(&push_of("q", "p", vec![vec![number; 100 << 10]])).await.unwrap();
-    }
-    let files = std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap().count();
-    assert!((100..180).contains(&files), "{files} files");
-    assert!(program.words().contains("the limit of open files, 200, leaves room for 50 connections to a port"));
-    drop(crowd);
     program.stop();
 }

@@ -16,4 +16,6 @@ mod program;
 mod random;
 mod record;
 mod signals;
+#[cfg(feature = "http")]
+mod strangers;
 mod traffic;
