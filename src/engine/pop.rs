@@ -203,10 +203,11 @@ impl PendingAck {
 }
 
 /// Takes a claim out of the reply of an at-most-once pop if its lease was over before its acknowledgement came to its turn: the messages
-/// go to the next one who asks, or went there already.
+/// go to the next one who asks, or went there already. A notice of damage, which has no messages, stays.
 pub(super) fn withhold_lost(reply: &mut PopReply, (incarnation, partition): (u64, PartitionId), acked: &AckReply) {
     if acked.outcomes.iter().any(|outcome| outcome.refused.is_some() || outcome.is_noop) {
-        reply.claims.retain(|claim| (claim.incarnation, claim.partition_id) != (incarnation, partition));
+        let is_other = |claim: &Claim| (claim.incarnation, claim.partition_id) != (incarnation, partition);
+        reply.claims.retain(|claim| claim.batches.is_empty() || is_other(claim));
     }
 }
 
