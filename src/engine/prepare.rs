@@ -123,6 +123,24 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
+    /// A push that was decided before, of which every message was dropped: its partition and the producer's number are left of it.
+    pub fn nothing(partition: String, producer: Option<(u64, u32, u32)>) -> Self {
+        Self {
+            partition,
+            requested: 0,
+            content: Content::Messages(Vec::new()),
+            kept: None,
+            dropped: Vec::new(),
+            matches: Vec::new(),
+            ids: Vec::new(),
+            filter_version: None,
+            producer,
+            bytes: 0,
+            taken_at: Instant::now(),
+            block: None,
+        }
+    }
+
     /// Lets the filters decide, also anew after they changed: all of the push by one set of filters. Messages that no group takes are
     /// taken out.
     pub fn judge(&mut self, filters: &FilterSet) -> Result<(), Error> {

@@ -165,9 +165,14 @@ impl Engine {
         let limits = PushLimits { may_mark: true, ..self.push_limits() };
         let mut prepared = Vec::new();
         for (request, matches) in requests {
-            let mut push = prepare(request, &FilterSet::default(), compression, limits)?;
-            push.keep_decision(matches);
-            prepared.push(push);
+            prepared.push(match &request.items {
+                PushItem::Messages(none) if none.is_empty() => Prepared::nothing(request.partition, request.producer),
+                _ => {
+                    let mut push = prepare(request, &FilterSet::default(), compression, limits)?;
+                    push.keep_decision(matches);
+                    push
+                }
+            });
         }
         let operations = part.operations.clone();
         target.run(now, move |stage| {
@@ -436,11 +441,14 @@ fn decode_redo(bytes: &[u8]) -> std::result::Result<Vec<Decided>, UnexpectedEnd>
             payload: bytes::Bytes::copy_from_slice(push.sized()?),
         };
         // A push of which every message was dropped has an empty batch.
-        if packed.count > 0 {
-            let annex = Annex::decode(push.rest(), packed.count)?;
-            let request = PushRequest { queue: String::new(), partition, items: PushItem::Packed(packed), producer };
-            requests.push((request, annex.matches));
-        }
+        let (items, matches) = match packed.count {
+            0 => (PushItem::Messages(Vec::new()), Vec::new()),
+            count => {
+                let annex = Annex::decode(push.rest(), count)?;
+                (PushItem::Packed(packed), annex.matches)
+            }
+        };
+        requests.push((PushRequest { queue: String::new(), partition, items, producer }, matches));
     }
     Ok(requests)
 }

@@ -62,6 +62,28 @@ fn a_part_that_is_written_later_has_the_decision_of_its_push() {
     assert_eq!((payloads("before"), payloads("after"), payloads("all")), ("11".to_owned(), "2".to_owned(), "121".to_owned()));
 }
 
+#[test]
+fn a_part_that_is_written_later_and_was_dropped_whole_leaves_its_partition_and_its_number() {
+    let mut world = world(4, &["decides", "target"]);
+    let disabled = GroupPatch { is_enabled: Some(false), ..GroupPatch::default() };
+    for group in world.engine.progress("target", world.now).unwrap() {
+        world.engine.update_group("target", &group.group.name, &disabled, world.now).unwrap();
+    }
+    let numbered = |sequence| PushRequest { producer: Some((7, 1, sequence)), ..push_of("target", "new", &["dropped"]) };
+    world.disk.fail(Fault::new(Errno::IO).on(Operation::Write).skip(1));
+    let pushes = vec![push_of("decides", "p", &["m"]), numbered(0)];
+    let error = world.engine.transact(TransactionRequest { pushes, ..TransactionRequest::default() }, world.now).unwrap_err();
+    assert!(error.text.starts_with("the transaction is durable and will be finished in queue \"target\" later"), "{error}");
+    world.disk.clear_faults();
+    let world = world.power_loss();
+    let found = world.engine.partition("target", "new").unwrap();
+    assert_eq!((found.start, found.end), (0, 0));
+    assert_eq!(world.engine.queue("target").unwrap().stats.messages_dropped, 1);
+    let error = world.engine.push(numbered(2), world.now).unwrap_err();
+    assert_eq!(error.code, ErrorCode::OutOfSequence, "1 is next");
+    world.engine.push(numbered(1), world.now).unwrap();
+}
+
 fn moves(world: &World, from: &str, to: &[&str], group: &str) -> TransactionRequest {
     let source = PopSource::Partition { queue: from.to_owned(), partition: "p".to_owned() };
     let reply = world.engine.pop(&PopRequest { source, ..PopRequest::any(from, 1).group(group) }, world.now).unwrap();
