@@ -64,7 +64,7 @@ fn a_part_that_is_written_later_has_the_decision_of_its_push() {
 
 #[test]
 fn a_part_that_is_written_later_and_was_dropped_whole_leaves_its_partition_and_its_number() {
-    let mut world = world(4, &["decides", "target"]);
+    let world = world(4, &["decides", "target"]);
     let disabled = GroupPatch { is_enabled: Some(false), ..GroupPatch::default() };
     for group in world.engine.progress("target", world.now).unwrap() {
         world.engine.update_group("target", &group.group.name, &disabled, world.now).unwrap();
