@@ -1,18 +1,15 @@
-//! Reading progress: the lag of groups and cursors, by one definition.
-//!
-//! The lag of a cursor is the number of messages between max(next, start) and end that the group takes and has not done. A group that
-//! never had a filter and was never disabled takes all, so its lag is a subtraction; for others the index is asked.
+//! Reading progress: the lag of groups and cursors, which is what is [`Unread`] up to the end of a partition.
 
 use std::sync::Arc;
 
 use crate::model::{CursorProgress, Error, ErrorCode, GroupProgress, Now};
 use crate::record::{GroupId, Offset, PartitionId};
 
-use super::delivery::OffsetSet;
 use super::group::{Group, PRIMARY, Slot};
 use super::pop::group_view;
 use super::queue::Queue;
-use super::read::{View, count_taken};
+use super::read::View;
+use super::unread::Unread;
 use super::{Engine, Result};
 
 /// What is looked at of one cursor while the state is held.
@@ -22,11 +19,7 @@ struct Glance {
     next: Offset,
     start: Offset,
     end: Offset,
-    /// Offsets from `next` on that are done.
-    done_above: OffsetSet,
-    /// Offsets that are not done and that no message ever had.
-    gap: u64,
-    hint: u32,
+    unread: Unread,
     in_flight: u64,
     lease: Option<(u64, String)>,
     total_consumed: u64,
@@ -84,11 +77,11 @@ impl Engine {
         for found in glances {
             progress.cursors += 1;
             progress.leases += u64::from(found.lease.is_some());
-            let lag = self.lag(queue, &view, is_unfiltered, &found)?;
+            let lag = found.unread.count(&queue.log, &self.shared.cache, &view, is_unfiltered)?;
             if lag > 0 {
                 progress.partitions_with_lag += 1;
                 progress.lag += lag;
-                let oldest = oldest_unread(queue, &view, &found)?;
+                let oldest = oldest_unread(queue, &view, &found.unread)?;
                 progress.lag_time_us = progress.lag_time_us.max(oldest.map_or(0, |at| now.wall_us.saturating_sub(at)));
             }
         }
@@ -113,8 +106,8 @@ impl Engine {
         glances
             .into_iter()
             .map(|found| {
-                let lag = self.lag(&queue, &view, is_unfiltered, &found)?;
-                let oldest_at_us = if lag > 0 { oldest_unread(&queue, &view, &found)? } else { None };
+                let lag = found.unread.count(&queue.log, &self.shared.cache, &view, is_unfiltered)?;
+                let oldest_at_us = if lag > 0 { oldest_unread(&queue, &view, &found.unread)? } else { None };
                 Ok(CursorProgress {
                     partition: found.name,
                     partition_id: found.id,
@@ -133,19 +126,6 @@ impl Engine {
             })
             .collect()
     }
-
-    fn lag(&self, queue: &Queue, view: &View, is_unfiltered: bool, found: &Glance) -> Result<u64> {
-        let from = found.next.max(found.start);
-        if from >= found.end {
-            return Ok(0);
-        }
-        if is_unfiltered {
-            let free: u64 = found.done_above.gaps(from, found.end).map(|free| free.last - free.first + 1).sum();
-            return Ok(free.saturating_sub(found.gap));
-        }
-        let range = (from, found.end);
-        Ok(count_taken(&queue.log, &self.shared.cache, found.id, view, range, &found.done_above, found.hint)?)
-    }
 }
 
 fn glance(
@@ -156,32 +136,25 @@ fn glance(
     queue: &Arc<Queue>,
     now: Now,
 ) -> Glance {
-    let next = group.next(id, partition, &queue.log);
-    let from = next.max(partition.start);
     let mut found = Glance {
         id,
         name: partition.name().to_owned(),
-        next,
+        next: group.next(id, partition, &queue.log),
         start: partition.start,
         end: partition.end,
-        done_above: OffsetSet::default(),
-        gap: 0,
-        hint: partition.first_segment,
+        unread: Unread::of(state, group, id, partition, &queue.log, partition.end),
         in_flight: 0,
         lease: None,
         total_consumed: 0,
         last_consumed_at_us: None,
     };
     match group.slot(id) {
-        Some(Slot::Plain { hint, cursor }) => {
-            found.hint = found.hint.max(*hint);
+        Some(Slot::Plain { cursor, .. }) => {
             found.total_consumed = cursor.total_consumed;
             found.last_consumed_at_us = (cursor.last_consumed_at_us > 0).then_some(cursor.last_consumed_at_us);
         }
         Some(Slot::Active(active)) => {
             let visible = active.delivery.visible();
-            found.hint = found.hint.max(active.hint);
-            found.done_above = visible.done_above().clone();
             found.in_flight = active.delivery.in_flight(now);
             found.total_consumed = visible.total_consumed();
             found.last_consumed_at_us = visible.last_consumed_at_us();
@@ -192,16 +165,13 @@ fn glance(
         }
         _ => {}
     }
-    let free = found.done_above.gaps(from, partition.end);
-    found.gap = free.map(|free| state.gap_between(id, free.first, free.last.saturating_add(1))).sum();
     found
 }
 
 /// When the oldest message that the group still wants was stored.
-fn oldest_unread(queue: &Queue, view: &View, found: &Glance) -> Result<Option<u64>> {
+fn oldest_unread(queue: &Queue, view: &View, unread: &Unread) -> Result<Option<u64>> {
     let mut oldest = None;
-    let from = found.next.max(found.start);
-    queue.log.visit(found.id, from, view.group, found.hint, &mut |_, batch| {
+    queue.log.visit(unread.partition, unread.from, view.group, unread.hint, &mut |_, batch| {
         oldest = Some(batch.created_at_us);
         false
     })?;

@@ -18,10 +18,10 @@ use crate::storage::log::{LogError, Segment};
 
 use super::Engine;
 use super::group::{Group, Slot};
-use super::losses::{Losses, registered};
 use super::pop::group_view;
 use super::queue::Queue;
 use super::read::View;
+use super::removed_unread::{RemovedUnread, registered};
 use super::state::{HoleTurn, State};
 
 /// Batches that one sweep looks at; the next sweep goes on.
@@ -80,15 +80,15 @@ impl Engine {
         let starts = expired_starts(queue, rules)?;
         if !starts.is_empty() {
             let engine = self.clone();
-            let losses = queue.run(now, move |stage| {
-                let mut losses = Losses::default();
+            let removed = queue.run(now, move |stage| {
+                let mut removed = RemovedUnread::default();
                 // The groups' positions are read again under the lock under which they move.
                 for (id, start, is_completed_rule) in starts {
                     let Some(partition) = stage.state.partitions.get(id) else { continue };
                     let start = if is_completed_rule { start.min(floor(stage.state, id, stage.log)) } else { start };
                     if start > partition.start && start <= partition.end {
                         if !is_completed_rule {
-                            losses.note(stage, &engine.shared.cache, id, start);
+                            removed.note(stage, &engine.shared.cache, id, start);
                         }
                         let mut record = partition.record(id);
                         record.start = start;
@@ -100,10 +100,10 @@ impl Engine {
                         stage.plan.freed.extend(leased);
                     }
                 }
-                Ok(losses)
+                Ok(removed)
             })?;
-            queue.state().stats.lost_unread += losses.messages();
-            losses.warn(&queue.name);
+            queue.state().stats.lost_unread += removed.messages();
+            removed.warn(&queue.name);
         }
         self.unlink_dead_segments(queue, rules, window_us, now)
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::record::{Offset, PartitionId};
 
 use super::cache::BatchCache;
-use super::group::{Group, PRIMARY, Slot};
+use super::group::{Group, PRIMARY};
 use super::pop::group_view;
-use super::read::count_taken;
 use super::stage::Stage;
+use super::unread::Unread;
 
 /// What one group lost in one sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,33 +17,22 @@ pub(super) struct Loss {
     pub partitions: u64,
 }
 
-/// The losses of a sweep by the name of the group.
+/// What a sweep removes unread, by the name of the group.
 #[derive(Debug, Default)]
-pub(super) struct Losses {
+pub(super) struct RemovedUnread {
     by_group: BTreeMap<String, Loss>,
 }
 
-impl Losses {
+impl RemovedUnread {
     /// Notes what goes when a partition's start moves to `start`: for each group the messages that it takes and has not acknowledged.
     /// What went before was noted then, also if the group has not heard of it yet.
     pub fn note(&mut self, stage: &Stage<'_>, cache: &BatchCache, id: PartitionId, start: Offset) {
         let Some(partition) = stage.state.partitions.get(id) else { return };
         for group in registered(stage.state.groups.values()) {
-            let from = group.next(id, partition, stage.log).max(partition.start);
-            if from >= start {
-                continue;
-            }
-            let done = match group.slot(id) {
-                Some(Slot::Active(active)) => active.delivery.visible().done_above().clone(),
-                _ => Default::default(),
-            };
-            let messages = if group.is_unfiltered() {
-                done.gaps(from, start).map(|free| free.last - free.first + 1).sum()
-            } else {
-                let view = group_view(group);
-                // What cannot be read may have been for the group.
-                count_taken(stage.log, cache, id, &view, (from, start), &done, partition.first_segment).unwrap_or(start - from)
-            };
+            let unread = Unread::of(stage.state, group, id, partition, stage.log, start);
+            // What cannot be read may have been for the group.
+            let counted = unread.count(stage.log, cache, &group_view(group), group.is_unfiltered());
+            let messages = counted.unwrap_or_else(|_| unread.offsets());
             if messages > 0 {
                 let loss = self.by_group.entry(group.name().to_owned()).or_default();
                 loss.messages += messages;
