@@ -24,38 +24,12 @@ use super::{Engine, Result};
 /// Cursor files of one queue at most; cursors beyond live in the table. Files are for lanes with work left: an idle lane keeps none.
 const CURSOR_FILES_MAX: usize = 1024;
 
-/// A cursor to be written; its state is among those of [`DirtyCursors`].
+/// A cursor to be written.
 struct DirtyCursor {
     group: GroupId,
     partition: PartitionId,
-    state_bytes: u32,
     /// Whether messages are left for it to read.
     is_behind: bool,
-}
-
-/// Cursors to be written, with their encoded states one behind the other.
-#[derive(Default)]
-struct DirtyCursors {
-    list: Vec<DirtyCursor>,
-    states: Vec<u8>,
-}
-
-impl DirtyCursors {
-    fn push(&mut self, group: GroupId, partition: PartitionId, state: &super::delivery::Cursor, is_behind: bool) {
-        let start = self.states.len();
-        state.encode(&mut self.states);
-        let state_bytes = (self.states.len() - start) as u32;
-        self.list.push(DirtyCursor { group, partition, state_bytes, is_behind });
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&DirtyCursor, &[u8])> {
-        let mut rest = self.states.as_slice();
-        self.list.iter().map(move |cursor| {
-            let (state, behind) = rest.split_at_checked(cursor.state_bytes as usize).unwrap_or((rest, &[]));
-            rest = behind;
-            (cursor, state)
-        })
-    }
 }
 
 /// What writes checkpoints.
@@ -89,7 +63,7 @@ impl Checkpointer {
     /// Writes the table anew. The state is that of the moment in which the checkpoint was collected: a later one would be replayed onto.
     fn rewrite(&mut self, at: u64, rows: &Rows) -> Result<()> {
         let cursor_files = &self.cursor_files;
-        let entries = rows.iter().map(|entry| match entry.key {
+        let entries = rows.entries().map(|entry| match entry.key {
             Key { kind: key::CURSOR, a, b } if cursor_files.contains(&(a, b)) => in_file(a, b),
             _ => entry,
         });
@@ -168,7 +142,8 @@ struct Collected {
     entries: Vec<(Key, Option<Vec<u8>>)>,
     rows: Rows,
     partitions: Vec<PartitionId>,
-    cursors: DirtyCursors,
+    /// With their encoded states.
+    cursors: Rows<DirtyCursor>,
     groups: BTreeSet<GroupId>,
     senders: Vec<(PartitionId, u32)>,
 }
@@ -194,17 +169,18 @@ impl Collected {
             }
             senders.push((partition, folded));
         }
-        let mut cursors = DirtyCursors::default();
+        let mut cursors = Rows::default();
         let State { groups, partitions: known, .. } = state;
         for (&id, group) in groups.iter_mut() {
             for partition in group.take_dirty() {
                 let end = known.get(partition).map_or(0, |found| found.end);
+                let mut put = |cursor: &super::delivery::Cursor| {
+                    let dirty = DirtyCursor { group: id, partition, is_behind: cursor.next() < end };
+                    cursors.put(dirty, |bytes| cursor.encode(bytes));
+                };
                 match group.slot(partition) {
-                    Some(Slot::Plain { cursor, .. }) => cursors.push(id, partition, &(*cursor).into(), cursor.next < end),
-                    Some(Slot::Active(active)) => {
-                        let cursor = active.delivery.visible();
-                        cursors.push(id, partition, cursor, cursor.next() < end);
-                    }
+                    Some(Slot::Plain { cursor, .. }) => put(&(*cursor).into()),
+                    Some(Slot::Active(active)) => put(active.delivery.visible()),
                     Some(Slot::Held(_)) => {}
                     Some(Slot::Unseeded) | None => entries.push((Key { kind: key::CURSOR, a: id, b: partition }, None)),
                 }
@@ -223,9 +199,10 @@ impl Collected {
             rows.remove(Key { kind: key::CURSOR_IN_FILE, a: group, b: partition });
             files_to_remove.push((group, partition));
         }
-        let needs_dir = !self.cursors.list.is_empty() || !files_to_remove.is_empty();
+        let needs_dir = !self.cursors.is_empty() || !files_to_remove.is_empty();
         let dir = if needs_dir { Some(cursors_dir(&queue.dir)?) } else { None };
         for (cursor, state) in self.cursors.iter() {
+            let state = state.unwrap_or_default();
             let place = (cursor.group, cursor.partition);
             let has_file = checkpointer.cursor_files.contains(&place);
             let wants_file = cursor.is_behind && (has_file || checkpointer.cursor_files.len() < CURSOR_FILES_MAX);
@@ -248,7 +225,7 @@ impl Collected {
             }
         }
         let changed = self.entries.iter().map(|(key, value)| Entry { key: *key, value: value.as_deref() });
-        checkpointer.table.append(at, changed.chain(self.rows.iter()).chain(rows.iter()))?;
+        checkpointer.table.append(at, changed.chain(self.rows.entries()).chain(rows.entries()))?;
         if let Some(dir) = dir {
             remove_files(&dir, checkpointer, files_to_remove)?;
         }
@@ -265,7 +242,7 @@ impl Collected {
         for id in self.partitions {
             state.partitions.mark_dirty(id);
         }
-        for cursor in self.cursors.list {
+        for cursor in self.cursors.into_keys() {
             if let Some(group) = state.groups.get_mut(&cursor.group) {
                 group.mark_dirty(cursor.partition);
             }

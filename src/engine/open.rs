@@ -364,7 +364,7 @@ fn open_queue(root: &Arc<dyn Dir>, incarnation: u64, context: &Context, report: 
         // Appends are refused to a damaged table; writing it anew keeps the damaged one aside.
         let live = super::checkpoint::all_entries(&state, &cursor_files);
         let at = table.lsn();
-        table.rewrite(at, live.iter())?;
+        table.rewrite(at, live.entries())?;
     }
     let queue = Queue::new(incarnation, dir, recovery.writer, table, state, Arc::clone(&context.common), cursor_files);
     if !report.was_clean {

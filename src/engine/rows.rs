@@ -4,22 +4,53 @@
 use crate::format::control::ControlOp;
 use crate::storage::table::{Entry, Key};
 
-/// Keys and their encoded values, in the order in which they came.
-#[derive(Debug, Default)]
-pub(super) struct Rows {
+/// Encoded values and what each belongs to, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Rows<K = Key> {
     values: Vec<u8>,
-    /// The length of each value; `None` removes the key.
-    keys: Vec<(Key, Option<u32>)>,
+    /// The length of each value; `None` if there is none.
+    keys: Vec<(K, Option<u32>)>,
 }
 
-impl Rows {
+impl<K> Default for Rows<K> {
+    fn default() -> Self {
+        Self { values: Vec::new(), keys: Vec::new() }
+    }
+}
+
+impl<K> Rows<K> {
     /// Adds a value, which `encode` appends.
-    pub fn put(&mut self, key: Key, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub fn put(&mut self, key: K, encode: impl FnOnce(&mut Vec<u8>)) {
         let start = self.values.len();
         encode(&mut self.values);
         self.keys.push((key, Some((self.values.len() - start) as u32)));
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Everything, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, Option<&[u8]>)> {
+        let mut rest = self.values.as_slice();
+        self.keys.iter().map(move |(key, length)| {
+            let value = length.map(|length| {
+                let (value, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, &[]));
+                rest = behind;
+                value
+            });
+            (key, value)
+        })
+    }
+
+    /// What everything belongs to.
+    pub fn into_keys(self) -> impl Iterator<Item = K> {
+        self.keys.into_iter().map(|(key, _)| key)
+    }
+}
+
+impl Rows {
     /// Adds an operation under its own key; one that the table does not keep is left out.
     pub fn put_operation(&mut self, operation: &ControlOp) {
         if let Some((kind, a, b)) = operation.key() {
@@ -37,17 +68,9 @@ impl Rows {
         self.keys.push((key, None));
     }
 
-    /// Everything, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
-        let mut rest = self.values.as_slice();
-        self.keys.iter().map(move |&(key, length)| {
-            let value = length.map(|length| {
-                let (value, behind) = rest.split_at_checked(length as usize).unwrap_or((rest, &[]));
-                rest = behind;
-                value
-            });
-            Entry { key, value }
-        })
+    /// Everything as the table takes it.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.iter().map(|(&key, value)| Entry { key, value })
     }
 }
 
@@ -66,7 +89,7 @@ mod tests {
         rows.put_operation(&ControlOp::DeadLetterRemoved(4));
         let mut letter = Vec::new();
         ControlOp::DeadLetter { id: 4, state: vec![5] }.encode(&mut letter);
-        let found: Vec<_> = rows.iter().map(|entry| (entry.key.a, entry.key.b, entry.value)).collect();
+        let found: Vec<_> = rows.entries().map(|entry| (entry.key.a, entry.key.b, entry.value)).collect();
         assert_eq!(found, [(1, 0, Some(&[1, 2, 3][..])), (2, 0, None), (3, 0, Some(&[][..])), (0, 4, Some(letter.as_slice()))]);
     }
 }
