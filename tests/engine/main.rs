@@ -2,6 +2,8 @@
 
 mod acks;
 mod basics;
+#[path = "../support/cases.rs"]
+mod cases;
 mod damage;
 mod delays;
 mod fan_out;

@@ -3,6 +3,7 @@
 use fanlog::model::*;
 use fanlog::record::Message;
 
+use crate::cases::seeks_over_four;
 use crate::support::{World, popped, push_of, seek_of, texts};
 
 fn consumed(view: &MessageView) -> Vec<(&str, bool, bool)> {
@@ -92,18 +93,7 @@ fn a_seek_goes_to_either_end_an_offset_a_time_or_by_a_shift() {
     world.push("q", "a", &["2", "3"]);
     let between_us = world.now.wall_us - 5_000_000;
     world.take("q", "g", 1);
-    for (target, after) in [
-        (SeekTarget::End, 4),
-        (SeekTarget::Beginning, 0),
-        (SeekTarget::Offset(3), 3),
-        (SeekTarget::Time(between_us), 2),
-        (SeekTarget::Shift(1), 3),
-        (SeekTarget::Shift(-2), 1),
-        (SeekTarget::Shift(i64::MAX), 4),
-        (SeekTarget::Shift(i64::MIN), 0),
-        (SeekTarget::Time(u64::MAX), 4),
-        (SeekTarget::Time(0), 0),
-    ] {
+    for (target, after) in seeks_over_four(between_us) {
         let shown = world.engine.seek(&SeekRequest { is_preview: true, ..seek_of("q", "g", target) }, world.now).unwrap();
         assert_eq!(world.seek("q", "g", target), shown, "{target:?}");
         assert_eq!((shown[0].after, world.cursor("q", "g", "a").next), (after, after), "{target:?}");

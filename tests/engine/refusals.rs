@@ -3,6 +3,7 @@
 use fanlog::model::*;
 use fanlog::record::NAME_BYTES_MAX;
 
+use crate::cases::{bad_settings, largest_settings};
 use crate::support::{World, push_of, seek_of};
 
 use ErrorCode::*;
@@ -137,17 +138,7 @@ fn settings_out_of_range_change_nothing() {
     let world = world(4);
     let before = seen(&world);
     let none = SettingsPatch::default;
-    for bad in [
-        SettingsPatch { lease_time_s: Some(0), ..none() },
-        SettingsPatch { durability: Some(Durability::Interval { milliseconds: 0 }), ..none() },
-        SettingsPatch { compression: Some(Compression::Zstd { level: 20 }), ..none() },
-        SettingsPatch { segment_bytes_max: Some(1), ..none() },
-        SettingsPatch { segment_bytes_max: Some(u64::MAX), ..none() },
-        SettingsPatch { retention_s: Some(u64::MAX), retry_limit: Some(7), ..none() },
-        SettingsPatch { completed_retention_s: Some(u64::MAX), ..none() },
-        SettingsPatch { max_wait_time_s: Some(u64::MAX), ..none() },
-        SettingsPatch { dedup_window_s: Some(u64::MAX), ..none() },
-    ] {
+    for bad in bad_settings() {
         assert_eq!(world.engine.update_queue("q", &bad, world.now).unwrap_err().code, BadSettings, "{bad:?}");
         assert_eq!(world.engine.create_queue("other", &bad, world.now).unwrap_err().code, BadSettings, "{bad:?}");
         assert_eq!(seen(&world), before);
@@ -155,21 +146,7 @@ fn settings_out_of_range_change_nothing() {
     let bad_word = SettingsPatch { namespace: Some("a\nb".to_owned()), ..none() };
     assert_eq!(world.engine.update_queue("q", &bad_word, world.now).unwrap_err().code, BadName);
     // The largest that are allowed do not overflow anything.
-    let most = u64::from(u32::MAX) * 1000;
-    let largest = SettingsPatch {
-        lease_time_s: Some(u32::MAX),
-        retry_limit: Some(u32::MAX),
-        delayed_processing_s: Some(u32::MAX),
-        window_buffer_s: Some(u32::MAX),
-        retention_enabled: Some(true),
-        retention_s: Some(most),
-        completed_retention_s: Some(most),
-        max_wait_time_s: Some(most),
-        dedup_window_s: Some(most),
-        retention_bytes: Some(u64::MAX),
-        ..none()
-    };
-    world.engine.update_queue("q", &largest, world.now).unwrap();
+    world.engine.update_queue("q", &largest_settings(), world.now).unwrap();
     let mut world = world;
     world.push("q", "a", &["3"]);
     world.pass(1_000_000);

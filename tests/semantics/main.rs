@@ -5,6 +5,8 @@
 
 mod acks;
 mod attributes;
+#[path = "../support/cases.rs"]
+mod cases;
 mod cursors;
 mod decisions;
 mod earlier_start;

@@ -2,6 +2,7 @@
 
 use fanlog::model::*;
 
+use crate::cases::seeks_over_four;
 use crate::support::*;
 
 use AckVerb::{Completed, Failed};
@@ -15,18 +16,7 @@ async fn a_seek_goes_to_either_end_an_offset_a_time_or_by_a_shift_and_a_preview_
     server.push("q", "a", &["2", "3"]).await;
     server.take("q", "g", 1).await;
     let mut before = 1;
-    for (target, after) in [
-        (SeekTarget::End, 4),
-        (SeekTarget::Beginning, 0),
-        (SeekTarget::Offset(3), 3),
-        (SeekTarget::Time(between_us), 2),
-        (SeekTarget::Shift(1), 3),
-        (SeekTarget::Shift(-2), 1),
-        (SeekTarget::Shift(i64::MAX), 4),
-        (SeekTarget::Shift(i64::MIN), 0),
-        (SeekTarget::Time(u64::MAX), 4),
-        (SeekTarget::Time(0), 0),
-    ] {
+    for (target, after) in seeks_over_four(between_us) {
         let preview = SeekRequest { is_preview: true, ..seek_of("q", "g", target) };
         let shown = server.client.seek(preview, 10).await.unwrap();
         assert_eq!((shown.total, shown.cursors[0].before, shown.cursors[0].after), (1, before, after), "{target:?}");

@@ -2,6 +2,7 @@
 
 use fanlog::model::*;
 
+use crate::cases::{bad_settings, largest_settings};
 use crate::support::*;
 
 #[tokio::test]
@@ -48,17 +49,7 @@ async fn settings_that_contradict_each_other_or_are_out_of_range_change_nothing(
     let server = Server::start().await;
     let before = server.create("q", SettingsPatch::default()).await.settings;
     let none = SettingsPatch::default;
-    for bad in [
-        SettingsPatch { lease_time_s: Some(0), ..none() },
-        SettingsPatch { durability: Some(Durability::Interval { milliseconds: 0 }), ..none() },
-        SettingsPatch { compression: Some(Compression::Zstd { level: 20 }), ..none() },
-        SettingsPatch { segment_bytes_max: Some(1), ..none() },
-        SettingsPatch { segment_bytes_max: Some(u64::MAX), ..none() },
-        SettingsPatch { retention_s: Some(u64::MAX), retry_limit: Some(7), ..none() },
-        SettingsPatch { completed_retention_s: Some(u64::MAX), ..none() },
-        SettingsPatch { max_wait_time_s: Some(u64::MAX), ..none() },
-        SettingsPatch { dedup_window_s: Some(u64::MAX), lease_time_s: Some(5), ..none() },
-    ] {
+    for bad in bad_settings() {
         assert_eq!(refused(server.client.update_queue("q", bad.clone()).await), ErrorCode::BadSettings, "{bad:?}");
         assert_eq!(refused(server.client.create_queue("other", bad.clone()).await), ErrorCode::BadSettings, "{bad:?}");
         assert_eq!(server.client.queue("q").await.unwrap().settings, before);
@@ -76,21 +67,7 @@ async fn settings_that_contradict_each_other_or_are_out_of_range_change_nothing(
 #[tokio::test]
 async fn the_largest_settings_that_are_allowed_work() {
     let server = Server::start_sweeping().await;
-    let most = u64::from(u32::MAX) * 1000;
-    let largest = SettingsPatch {
-        lease_time_s: Some(u32::MAX),
-        retry_limit: Some(u32::MAX),
-        delayed_processing_s: Some(u32::MAX),
-        window_buffer_s: Some(u32::MAX),
-        retention_enabled: Some(true),
-        retention_s: Some(most),
-        completed_retention_s: Some(most),
-        max_wait_time_s: Some(most),
-        dedup_window_s: Some(most),
-        retention_bytes: Some(u64::MAX),
-        ..SettingsPatch::default()
-    };
-    server.create("q", largest).await;
+    server.create("q", largest_settings()).await;
     server.push("q", "a", &["0"]).await;
     assert!(server.pop("q", "g", 1).await.is_empty(), "it is delayed for 136 years");
     let sooner = SettingsPatch { delayed_processing_s: Some(0), window_buffer_s: Some(0), ..SettingsPatch::default() };
