@@ -8,6 +8,7 @@
 //! after the commit is what the queue's durability mode calls committed. Pops lease in memory and write nothing.
 
 mod acknowledge;
+mod answers;
 mod bits;
 mod cache;
 mod checkpoint;
@@ -21,6 +22,7 @@ mod groups;
 mod leases;
 mod letter_index;
 mod letters;
+mod line;
 mod messages;
 mod open;
 mod partition;
@@ -67,10 +69,11 @@ pub use distributions::{DISTRIBUTION_BUCKETS, Distribution, Distributions};
 pub use group::Wake;
 use leases::Common;
 pub use leases::{LeaseEnd, LeaseListener};
+use line::Job;
 pub use open::{Finding, RecoveryReport};
 use pop::withhold_lost;
 use prepare::{PushLimits, prepare};
-use queue::{Job, Queue};
+use queue::Queue;
 use queue_map::QueueMap;
 use threads::Scheduler;
 pub use watch::Watch;

@@ -9,29 +9,26 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use crate::format::control::ControlOp;
-use crate::model::{AckReply, Durability, Error, ErrorCode, Now, Promise, PushReply};
+use crate::model::{Durability, Error, ErrorCode, Now, Promise};
 use crate::record::{GroupId, PartitionId};
 use crate::storage::disk::{Dir, DiskErrorKind};
 use crate::storage::log::{Log, LogError, LogWriter, SpareMaker};
 use crate::storage::table::Table;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
-use super::acknowledge::ResolvedAck;
+use super::answers::Answers;
 use super::checkpoint::Checkpointer;
-use super::completion::{Completion, Done, Signal};
+use super::completion::Completion;
 use super::delivery::Delivery;
-use super::distributions::Recorders;
 use super::filters::FilterSet;
 use super::group::Wake;
 use super::leases::{Common, Ends, Place};
-use super::prepare::Prepared;
+use super::line::{Decision, Finish, Job, Line};
 use super::stage::{Plan, Stage};
 use super::state::State;
 use super::transaction::Owed;
 
-/// Bytes of pushes that one commit takes; the rest waits for the next.
-const COMMIT_BYTES_MAX: usize = 16 << 20;
 /// Room that a commit asks for beyond its pushes, for acknowledgements beside them.
 const ACK_ROOM_BYTES: u64 = 64 << 10;
 
@@ -46,6 +43,8 @@ pub(super) struct Queue {
     checkpointer: Mutex<Checkpointer>,
     state: Mutex<State>,
     line: Mutex<Line>,
+    /// As many requests are in line as [`Queue::gather`] waits for.
+    gathered: Condvar,
     common: Arc<Common>,
     filters: Mutex<Arc<FilterSet>>,
     pub is_scheduled: AtomicBool,
@@ -75,75 +74,6 @@ pub(super) struct Committer {
     pub owed: VecDeque<Owed>,
 }
 
-#[derive(Default)]
-struct Line {
-    jobs: VecDeque<Job>,
-    /// Threads that wait for an outcome while another commits.
-    waiting: VecDeque<Arc<Signal>>,
-    newest: Option<Now>,
-    /// The engine closes: what comes now would not be looked at any more.
-    is_shut: bool,
-}
-
-/// A request in line.
-pub(super) enum Job {
-    Push(Box<Prepared>, Done<PushReply>),
-    Ack(Box<ResolvedAck>, Done<AckReply>),
-    /// Committed by itself.
-    Exclusive(Box<dyn Exclusive>),
-}
-
-/// Decides with the stage to itself.
-pub(super) trait Exclusive: Send {
-    /// Decides; what it returns hears whether the commit went well.
-    fn decide(self: Box<Self>, stage: &mut Stage<'_>) -> Finish;
-    /// Hears that it did not come to its turn.
-    fn refuse(self: Box<Self>, error: Error);
-}
-
-/// Hears the outcome of the commit.
-pub(super) type Finish = Box<dyn FnOnce(Result<(), Error>) + Send>;
-
-struct Decision<T, F> {
-    decide: F,
-    done: Done<T>,
-}
-
-impl<T, F> Exclusive for Decision<T, F>
-where
-    T: Send + 'static,
-    F: FnOnce(&mut Stage<'_>) -> Result<T, Error> + Send + 'static,
-{
-    fn decide(self: Box<Self>, stage: &mut Stage<'_>) -> Finish {
-        let Self { decide, done } = *self;
-        let decision = decide(stage);
-        Box::new(move |outcome| done(decision.and_then(|value| outcome.map(|()| value))))
-    }
-
-    fn refuse(self: Box<Self>, error: Error) {
-        (self.done)(Err(error));
-    }
-}
-
-impl Job {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Push(prepared, _) => prepared.bytes,
-            Self::Ack(ack, _) => ack.bytes(),
-            Self::Exclusive(_) => 0,
-        }
-    }
-
-    /// Tells the requester that nothing happened.
-    pub fn refuse(self, error: Error) {
-        match self {
-            Self::Push(_, done) => done(Err(error)),
-            Self::Ack(_, done) => done(Err(error)),
-            Self::Exclusive(exclusive) => exclusive.refuse(error),
-        }
-    }
-}
-
 /// The right to commit. When it is given up, the next one that waits is asked to go on.
 pub(super) struct CommitterGuard<'a> {
     // Dropped in this order: the right is given up before anyone is asked to take it.
@@ -170,34 +100,6 @@ impl std::ops::DerefMut for CommitterGuard<'_> {
 impl Drop for HandOn<'_> {
     fn drop(&mut self) {
         self.0.hand_on();
-    }
-}
-
-/// What a commit owes to requesters once it is done.
-#[derive(Default)]
-struct Replies {
-    /// With when each was taken.
-    pushes: Vec<(Done<PushReply>, Result<PushReply, Error>, Instant)>,
-    acks: Vec<(Done<AckReply>, Result<AckReply, Error>)>,
-    finishes: Vec<Finish>,
-}
-
-impl Replies {
-    fn send(self, outcome: &Result<(), Error>, recorders: &Recorders) {
-        let now = Instant::now();
-        // What was refused by decision stays refused for its own reason, whatever became of the rest.
-        for (done, reply, taken_at) in self.pushes {
-            if reply.is_ok() && outcome.is_ok() {
-                recorders.push.record_time(now.saturating_duration_since(taken_at));
-            }
-            done(reply.and_then(|reply| outcome.clone().map(|()| reply)));
-        }
-        for (done, reply) in self.acks {
-            done(reply.and_then(|reply| outcome.clone().map(|()| reply)));
-        }
-        for finish in self.finishes {
-            finish(outcome.clone());
-        }
     }
 }
 
@@ -232,6 +134,7 @@ impl Queue {
             filters: Mutex::new(Arc::clone(&state.filters)),
             state: Mutex::new(state),
             line: Mutex::default(),
+            gathered: Condvar::new(),
             common,
             is_scheduled: AtomicBool::new(false),
             is_deleted: AtomicBool::new(false),
@@ -289,11 +192,17 @@ impl Queue {
             return job.refuse(super::closed());
         }
         self.common.pending_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
-        // By the steady clock: the other one may have gone back.
-        if line.newest.is_none_or(|newest| newest.steady_us <= now.steady_us) {
-            line.newest = Some(now);
+        if line.push(job, now) {
+            self.gathered.notify_one();
         }
-        line.jobs.push_back(job);
+    }
+
+    /// Waits for a moment for more requests, if that is worth it.
+    pub fn gather(&self) {
+        let mut line = self.line();
+        while let Some(left) = line.patience() {
+            line = self.gathered.wait_timeout(line, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Refuses what comes from now on; what is in line already is still committed.
@@ -353,14 +262,14 @@ impl Queue {
         loop {
             let next = {
                 let mut line = self.line();
-                if line.jobs.is_empty() { None } else { line.waiting.pop_front() }
+                if line.is_empty() { None } else { line.waiting.pop_front() }
             };
             match next {
                 Some(signal) if signal.ask() => return,
                 Some(_) => {}
                 None => {
                     let mut line = self.line();
-                    if line.jobs.is_empty() {
+                    if line.is_empty() {
                         line.waiting.clear();
                     }
                     return;
@@ -383,7 +292,7 @@ impl Queue {
     /// Refuses everything from now on.
     pub fn mark_deleted(&self) {
         self.is_deleted.store(true, Ordering::Release);
-        let jobs = std::mem::take(&mut self.line().jobs);
+        let jobs = self.line().clear();
         for job in jobs {
             self.common.pending_bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
             job.refuse(self.gone());
@@ -401,47 +310,47 @@ impl Queue {
         self.is_deleted.load(Ordering::Acquire)
     }
 
+    /// Whether anything is in line.
+    pub fn has_jobs(&self) -> bool {
+        !self.line().is_empty()
+    }
+
     /// One group commit of what is in line; whether there was anything.
     pub fn commit_once(&self, committer: &mut Committer) -> bool {
-        let Some((jobs, now)) = self.take_jobs() else { return false };
-        let bytes: usize = jobs.iter().map(Job::bytes).sum();
-        self.commit_jobs(committer, jobs, now);
+        self.commit(committer).is_some_and(|answers| {
+            answers.send();
+            true
+        })
+    }
+
+    /// One group commit of what is in line. The answers are to be sent, which may be done while the next commit goes on.
+    pub fn commit(&self, committer: &mut Committer) -> Option<Answers<'_>> {
+        let (jobs, now) = self.line().take()?;
+        let (count, bytes) = (jobs.len(), jobs.iter().map(Job::bytes).sum());
+        let started = Instant::now();
+        let answers = self.commit_jobs(committer, jobs, now);
         self.common.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        true
+        self.line().expect(count, started.elapsed());
+        Some(answers)
     }
 
-    fn take_jobs(&self) -> Option<(Vec<Job>, Now)> {
-        let mut line = self.line();
-        let now = line.newest?;
-        let mut bytes = 0;
-        let mut jobs = Vec::new();
-        while let Some(job) = line.jobs.front() {
-            let is_exclusive = matches!(job, Job::Exclusive(_));
-            let is_over = bytes > 0 && bytes + job.bytes() > COMMIT_BYTES_MAX;
-            if !jobs.is_empty() && (is_exclusive || is_over) {
-                break;
-            }
-            bytes += job.bytes();
-            jobs.extend(line.jobs.pop_front());
-            if is_exclusive {
-                break;
-            }
-        }
-        (!jobs.is_empty()).then_some((jobs, now))
-    }
-
-    fn commit_jobs(&self, committer: &mut Committer, jobs: Vec<Job>, now: Now) {
+    fn commit_jobs(&self, committer: &mut Committer, jobs: Vec<Job>, now: Now) -> Answers<'_> {
+        let mut answers = Answers::new(&self.common.recorders);
         if self.is_deleted() {
-            return jobs.into_iter().for_each(|job| job.refuse(self.gone()));
+            jobs.into_iter().for_each(|job| job.refuse(self.gone()));
+            return answers;
         }
         let jobs = self.make_room(committer, jobs, now);
         if jobs.is_empty() {
-            return;
+            return answers;
         }
-        let mut replies = Replies::default();
-        let plan = self.decide(committer, jobs, now, &mut replies);
-        let outcome = self.commit_plan(committer, plan, now);
-        replies.send(&outcome, &self.common.recorders);
+        let mut finishes = Vec::new();
+        let plan = self.decide(committer, jobs, now, &mut answers, &mut finishes);
+        answers.outcome = self.commit_plan(committer, plan, now);
+        for finish in finishes {
+            finish(answers.outcome.clone());
+        }
+        answers
     }
 
     /// Makes room for the pushes before anything is decided; without it they are refused and the acknowledgements go on.
@@ -464,7 +373,14 @@ impl Queue {
         rest
     }
 
-    fn decide(&self, committer: &Committer, jobs: Vec<Job>, now: Now, replies: &mut Replies) -> Plan {
+    fn decide(
+        &self,
+        committer: &Committer,
+        jobs: Vec<Job>,
+        now: Now,
+        answers: &mut Answers<'_>,
+        finishes: &mut Vec<Finish>,
+    ) -> Plan {
         let mut state = self.state();
         let promise = Promise::from(state.settings.durability);
         let at = committer.writer.end();
@@ -473,12 +389,12 @@ impl Queue {
             match job {
                 Job::Push(prepared, done) => {
                     let taken_at = prepared.taken_at;
-                    replies.pushes.push((done, stage.push(*prepared), taken_at));
+                    answers.pushes.push((done, stage.push(*prepared), taken_at));
                 }
-                Job::Ack(ack, done) => replies.acks.push((done, stage.ack(&ack))),
+                Job::Ack(ack, done) => answers.acks.push((done, stage.ack(&ack))),
                 Job::Exclusive(exclusive) => {
                     stage.plan.is_atomic = true;
-                    replies.finishes.push(exclusive.decide(&mut stage));
+                    finishes.push(exclusive.decide(&mut stage));
                 }
             }
         }

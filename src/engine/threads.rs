@@ -9,6 +9,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex};
 
+use super::answers::Answers;
 use super::queue::Queue;
 use super::{Engine, Result};
 
@@ -42,6 +43,11 @@ impl Scheduler {
         self.has_work.notify_one();
     }
 
+    /// Whether no queue waits for a thread.
+    fn is_idle(&self) -> bool {
+        self.lock().queues.is_empty()
+    }
+
     /// Has a segment made for the queue, soon.
     fn want_spare(&self, queue: &Arc<Queue>) {
         let mut line = self.lock();
@@ -64,11 +70,11 @@ impl Scheduler {
         }
     }
 
-    fn next(&self) -> Option<Arc<Queue>> {
+    fn next(&self) -> Option<Turn<'_>> {
         let mut line = self.lock();
         loop {
             if let Some(queue) = line.queues.pop_front() {
-                return Some(queue);
+                return Some(Turn { scheduler: self, queue });
             }
             if line.is_stopped {
                 return None;
@@ -105,6 +111,27 @@ impl Scheduler {
     }
 }
 
+/// A queue in the hands of a committer thread. It stays scheduled meanwhile, so that no other thread comes for it and waits.
+struct Turn<'a> {
+    scheduler: &'a Scheduler,
+    queue: Arc<Queue>,
+}
+
+impl Drop for Turn<'_> {
+    /// Puts the queue behind the others if there is more to commit: a busy queue does not keep them from their turn.
+    fn drop(&mut self) {
+        if !self.queue.has_jobs() {
+            self.queue.is_scheduled.swap(false, Ordering::AcqRel);
+            // What came in between the two did not schedule it.
+            if !self.queue.has_jobs() || self.queue.is_scheduled.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+        self.scheduler.lock().queues.push_back(Arc::clone(&self.queue));
+        self.scheduler.has_work.notify_one();
+    }
+}
+
 impl Engine {
     /// Starts threads that commit what is submitted, one that keeps time, and one that makes segments ahead of need. They end with
     /// [`Engine::close`].
@@ -126,15 +153,18 @@ impl Engine {
     }
 
     fn commit_loop(&self) {
-        while let Some(queue) = self.shared.scheduler.next() {
-            // Cleared before the work is looked at: what comes in meanwhile schedules the queue again.
-            queue.is_scheduled.store(false, Ordering::Release);
-            let mut committer = queue.committer();
-            while queue.commit_once(&mut committer) {
-                if queue.spares.is_wanted() {
-                    self.shared.scheduler.want_spare(&queue);
-                }
+        while let Some(turn) = self.shared.scheduler.next() {
+            let queue = Arc::clone(&turn.queue);
+            if self.shared.scheduler.is_idle() {
+                queue.gather();
             }
+            let answers = queue.commit(&mut queue.committer());
+            if queue.spares.is_wanted() {
+                self.shared.scheduler.want_spare(&queue);
+            }
+            // Another thread may go on with the queue while this one sends the answers.
+            drop(turn);
+            answers.into_iter().for_each(Answers::send);
         }
     }
 
