@@ -3,7 +3,7 @@
 //! Small fields are gathered into buffers; a large payload or a stored batch keeps its own memory and stands between them, so
 //! that a connection can write all of it with one vectored call and nothing large is copied.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use crate::codec::Put;
 
@@ -57,6 +57,22 @@ impl Chunks {
     pub fn into_pieces(mut self) -> Vec<Bytes> {
         self.close_open();
         self.done
+    }
+
+    /// All bytes, if they are in one piece.
+    pub fn as_piece(&self) -> Option<&[u8]> {
+        match self.done.as_slice() {
+            [] => Some(&self.open),
+            [piece] if self.open.is_empty() => Some(piece),
+            _ => None,
+        }
+    }
+
+    /// Takes bytes off the front of what is in one piece.
+    pub fn skip(self, count: usize) -> Self {
+        let mut rest = self.into_bytes();
+        rest.advance(count.min(rest.len()));
+        Self { done_length: rest.len(), done: Vec::from([rest]), open: BytesMut::new() }
     }
 
     /// All bytes as one string, copied if there is more than one piece.

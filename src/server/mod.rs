@@ -12,6 +12,7 @@ mod lease;
 mod options;
 mod outbox;
 mod session;
+mod shared_writer;
 mod subscription;
 mod waiting;
 

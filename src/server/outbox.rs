@@ -1,5 +1,6 @@
 //! The replies of one connection on their way to its client: anybody may add one, from any thread; the connection's own task
-//! writes all that is there with one call.
+//! writes all that is there with one call. A short reply to a connection that has none waiting is written at once by whoever has it:
+//! to wake the task would cost as much again.
 //!
 //! Bounded in bytes: while a connection's bound is reached its requests are not read and its subscriptions send nothing, and
 //! while the server's bound is reached readers are told to come back later. What is added all the same are replies to requests
@@ -19,6 +20,10 @@ use crate::net::{FrameWriter, NetError};
 use crate::protocol::Chunks;
 
 use super::lease::UnheardLease;
+use super::shared_writer::SharedWriter;
+
+/// Longest reply that is written by whoever has it.
+const DIRECT_BYTES_MAX: usize = 4 << 10;
 
 /// A reply, and the lease that its client learns of by it.
 pub(super) struct Outgoing {
@@ -47,9 +52,26 @@ struct State {
     bytes: usize,
     /// The connection's task, if it waits for replies.
     writer: Option<Waker>,
+    /// The connection's socket, if what is written there needs no more than to be written.
+    socket: Option<SharedWriter>,
     /// Leases whose replies left since the client was last heard: it may be gone without having read them.
     unread: Vec<UnheardLease>,
     is_closed: bool,
+}
+
+impl State {
+    /// Writes a short reply that stands behind no other. What is left of it goes the way of the others, as does an error.
+    fn write_directly(&mut self, outgoing: Outgoing) -> Option<Outgoing> {
+        if self.bytes > 0 || outgoing.lease.is_some() || outgoing.frame.len() > DIRECT_BYTES_MAX {
+            return Some(outgoing);
+        }
+        let (Some(socket), Some(bytes)) = (&self.socket, outgoing.frame.as_piece()) else { return Some(outgoing) };
+        match socket.try_write(bytes) {
+            Ok(written) if written == bytes.len() => None,
+            Ok(written) => Some(outgoing.frame.skip(written).into()),
+            Err(_) => Some(outgoing),
+        }
+    }
 }
 
 /// Bytes of replies over all connections.
@@ -70,14 +92,16 @@ impl OutgoingBytes {
 }
 
 impl Outbox {
-    pub(super) fn new(bytes_max: usize, total: Arc<OutgoingBytes>) -> Self {
-        Self { state: Mutex::default(), room: Notify::new(), bytes_max, total }
+    pub(super) fn new(bytes_max: usize, total: Arc<OutgoingBytes>, socket: Option<SharedWriter>) -> Self {
+        Self { state: Mutex::new(State { socket, ..State::default() }), room: Notify::new(), bytes_max, total }
     }
 
-    /// Adds a reply and wakes the connection's task. On a closed connection the reply is dropped, and its lease goes back.
+    /// Writes a reply, or adds it and wakes the connection's task. On a closed connection the reply is dropped, and its lease goes
+    /// back.
     pub(super) fn push(&self, outgoing: impl Into<Outgoing>) {
         let mut state = self.lock();
-        let refused = self.add(&mut state, outgoing.into());
+        let Some(outgoing) = state.write_directly(outgoing.into()) else { return };
+        let refused = self.add(&mut state, outgoing);
         let writer = state.writer.take();
         drop(state);
         drop(refused);
@@ -150,6 +174,7 @@ impl Outbox {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
+        state.socket = None;
         let replies = mem::take(&mut state.replies);
         let bytes = state.bytes;
         self.forget(&mut state, bytes);
@@ -248,6 +273,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, duplex};
+    use tokio::net::{TcpListener, TcpStream};
 
     use crate::protocol::{Ping, encode_call};
 
@@ -259,7 +285,7 @@ mod tests {
 
     fn outbox(bytes_max: usize) -> (Arc<Outbox>, Arc<OutgoingBytes>) {
         let total = Arc::new(OutgoingBytes::new(2 * bytes_max));
-        (Arc::new(Outbox::new(bytes_max, total.clone())), total)
+        (Arc::new(Outbox::new(bytes_max, total.clone(), None)), total)
     }
 
     #[tokio::test]
@@ -282,6 +308,31 @@ mod tests {
         assert_eq!(bytes, expected);
         outbox.close();
         assert!(!outbox.is_full() && total.bytes.load(Relaxed) == 0);
+    }
+
+    #[tokio::test]
+    async fn a_short_reply_is_written_at_once_and_a_socket_that_is_full_mixes_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, write_half) = listener.accept().await.unwrap().0.into_split();
+        let socket = SharedWriter::new(write_half);
+        socket.writable().await;
+        let total = Arc::new(OutgoingBytes::new(1 << 30));
+        let outbox = Arc::new(Outbox::new(1 << 30, total.clone(), Some(socket.clone())));
+        outbox.push(frame(0));
+        assert_eq!(total.bytes.load(Relaxed), 0, "nobody has to wake up for it");
+        // Until the socket takes no more, with no task that writes: the rest waits, from the middle of a frame on.
+        let mut count = 1;
+        while total.bytes.load(Relaxed) == 0 {
+            outbox.push(frame(count));
+            count += 1;
+        }
+        (count..count + 10).for_each(|nonce| outbox.push(frame(nonce)));
+        let expected: Vec<u8> = (0..count + 10).flat_map(|nonce| frame(nonce).into_bytes()).collect();
+        let mut writer = ReplyWriter::new(outbox.clone(), FrameWriter::new(socket, Duration::from_secs(10)));
+        let mut bytes = vec![0; expected.len()];
+        tokio::select! { error = writer.run() => panic!("{error}"), read = far.read_exact(&mut bytes) => read.unwrap() };
+        assert!(bytes == expected, "the frames are whole and in order");
     }
 
     #[tokio::test(start_paused = true)]

@@ -28,6 +28,7 @@ use super::budget::{ConnectionBudget, LARGE_FRAME_BYTES, Room};
 use super::handler::Handler;
 use super::lease::UnheardLease;
 use super::outbox::{Outbox, ReplyWriter};
+use super::shared_writer::SharedWriter;
 use super::waiting::stopping_error;
 
 /// Advice to a client that is told to come back later.
@@ -39,12 +40,14 @@ const LINGER: Duration = Duration::from_millis(250);
 const DISOWNED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a connection to its end.
-pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream, mut permit: Permit) {
+pub(super) async fn serve_connection(shared: Arc<Shared>, stream: TcpStream, mut permit: Permit) {
     let Some(tls) = shared.options.tls.clone() else {
-        let (read_half, write_half) = stream.split();
-        let farewell = serve_stream(&shared, read_half, write_half, &mut permit).await;
-        let is_reset_now = linger(&mut stream).await;
-        return farewell.settle(is_reset_now, &stream).await;
+        let (mut read_half, write_half) = stream.into_split();
+        let write_half = SharedWriter::new(write_half);
+        let socket = Some(write_half.clone());
+        let farewell = serve_stream(&shared, &mut read_half, write_half, socket, &mut permit).await;
+        let is_reset_now = linger(&mut read_half).await;
+        return farewell.settle(is_reset_now, read_half.as_ref()).await;
     };
     let accepted = tokio::select! {
         () = shared.stopping.cancelled() => return,
@@ -55,7 +58,7 @@ pub(super) async fn serve_connection(shared: Arc<Shared>, mut stream: TcpStream,
         Err(refused) => return refuse_handshake(refused, &permit).await,
     };
     let (read_half, write_half) = split(&mut stream);
-    let farewell = serve_stream(&shared, read_half, write_half, &mut permit).await;
+    let farewell = serve_stream(&shared, read_half, write_half, None, &mut permit).await;
     let is_reset_now = linger(&mut stream).await;
     farewell.settle(is_reset_now, stream.get_ref().0).await;
 }
@@ -105,6 +108,7 @@ async fn serve_stream(
     shared: &Arc<Shared>,
     read_half: impl AsyncRead + Unpin,
     write_half: impl AsyncWrite + Unpin,
+    socket: Option<SharedWriter>,
     permit: &mut Permit,
 ) -> Farewell {
     let mut reader = FrameReader::new(read_half, shared.options.read_pace);
@@ -128,7 +132,7 @@ async fn serve_stream(
     };
     permit.end_handshake();
     reader.set_frame_bytes_max(shared.options.frame_bytes_max);
-    Session::new(shared, grant).run(reader, writer).await
+    Session::new(shared, grant, socket).run(reader, writer).await
 }
 
 /// Reads until the client closes too, for a moment: bytes that nobody read would make the operating system take back what was
@@ -237,8 +241,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(shared: &Arc<Shared>, grant: Grant) -> Self {
-        let outbox = Arc::new(Outbox::new(shared.options.connection_out_bytes_max, shared.outgoing.clone()));
+    fn new(shared: &Arc<Shared>, grant: Grant, socket: Option<SharedWriter>) -> Self {
+        let outbox = Arc::new(Outbox::new(shared.options.connection_out_bytes_max, shared.outgoing.clone(), socket));
         Self {
             handler: Handler::new(shared, &outbox, grant.principal().clone()),
             grant,
