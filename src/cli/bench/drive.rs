@@ -11,6 +11,7 @@ use hdrhistogram::Histogram;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use super::super::exit::ServerFault;
 use super::link::Link;
@@ -19,6 +20,8 @@ use super::link::Link;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a thread looks up when nothing happens: other threads may have ended the run.
 const TICK: Duration = Duration::from_millis(20);
+/// Marks the event of the alarm among those of connections.
+const ALARM: u64 = u64::MAX;
 /// The longest latency that is told from longer ones.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
@@ -167,6 +170,9 @@ fn drive<A: Actor>(mut actors: Vec<A>, run: &Run) -> Result<(Vec<A>, Tally)> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
         epoll::add(&epoll, actor.link().stream(), EventData::new_u64(index), flags)?;
     }
+    // Waiting for events itself ends in whole milliseconds only.
+    let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
     std::thread::sleep(run.start.saturating_duration_since(Instant::now()));
     let mut plans: Vec<Next> = Vec::with_capacity(actors.len());
     for actor in &mut actors {
@@ -176,13 +182,19 @@ fn drive<A: Actor>(mut actors: Vec<A>, run: &Run) -> Result<(Vec<A>, Tally)> {
     let mut last_forward = Instant::now();
     let mut last_tick = last_forward;
     while plans.iter().any(|plan| *plan != Next::Done) {
-        let timeout = timeout(&plans);
+        if let Some(left) = until_due(&plans) {
+            // No time at all would turn the alarm off.
+            timerfd_settime(&alarm, TimerfdTimerFlags::empty(), &once(left.max(Duration::from_nanos(1))))?;
+        }
         events.clear();
-        match epoll::wait(&epoll, spare_capacity(&mut events), Some(&timeout)) {
+        match epoll::wait(&epoll, spare_capacity(&mut events), Some(&timespec(TICK))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => (),
             Err(error) => return Err(std::io::Error::from(error).into()),
         }
         for event in &events {
+            if event.data.u64() == ALARM {
+                continue;
+            }
             let index = event.data.u64() as usize;
             if serve(&mut actors[index], &mut tally)? {
                 last_forward = Instant::now();
@@ -240,11 +252,19 @@ fn serve<A: Actor>(actor: &mut A, tally: &mut Tally) -> Result<bool> {
     }
 }
 
-fn timeout(plans: &[Next]) -> Timespec {
-    let earliest = plans.iter().filter_map(|plan| match plan {
+/// Time until the first of the actors has something to do by itself.
+fn until_due(plans: &[Next]) -> Option<Duration> {
+    let due = plans.iter().filter_map(|plan| match plan {
         Next::At(time) => Some(*time),
         _ => None,
     });
-    let left = earliest.min().map_or(TICK, |time| time.saturating_duration_since(Instant::now()).min(TICK));
-    Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() }
+    due.min().map(|time| time.saturating_duration_since(Instant::now()))
+}
+
+fn once(duration: Duration) -> Itimerspec {
+    Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(duration) }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
 }
