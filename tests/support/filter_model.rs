@@ -29,8 +29,9 @@ const KEYS: [&str; 6] = ["a", "b", "_c-1", "AND", "two words", "q\"\\é"];
 const TEXTS: [&str; 9] = ["", "x", "xy", "y", "40", "\"", "\\", "é\n", "x\u{301}"];
 const SCALE: u32 = 16;
 
+/// A filter as a tree.
 #[derive(Debug)]
-enum Expression {
+pub enum Expression {
     Present(&'static str),
     Compare(&'static str, &'static str, Literal),
     Function(&'static str, &'static str, &'static str),
@@ -39,8 +40,9 @@ enum Expression {
     Either(Box<Expression>, Box<Expression>),
 }
 
+/// A value; a number also in units of 10^-16.
 #[derive(Debug, Clone)]
-enum Literal {
+pub enum Literal {
     Text(&'static str),
     Number(String, i128),
 }
@@ -57,15 +59,8 @@ pub fn check(source: &mut Source<'_>) {
     let canonical = filter.to_string();
     assert_eq!(Filter::parse(&canonical).as_ref(), Ok(&filter), "{text} became {canonical}");
     for _ in 0..4 {
-        let pairs: Vec<_> = KEYS.iter().filter_map(|key| Some((*key, value(source)?))).collect();
-        let mut attributes = Attributes::new();
-        for (key, value) in &pairs {
-            let value = match value {
-                Literal::Text(text) => Value::from(*text),
-                Literal::Number(text, _) => Value::Number(Number::parse(text).expect("the model writes valid numbers")),
-            };
-            attributes.insert(key, value).expect("the model's keys are distinct");
-        }
+        let pairs = pairs(source);
+        let attributes = attributes(&pairs);
         let expected = evaluate(&expression, &pairs);
         let attributes = Attributes::decode(attributes.as_bytes()).expect("what was encoded decodes");
         assert_eq!(filter.matches(attributes.view()), expected, "{text} {attributes:?}");
@@ -73,7 +68,26 @@ pub fn check(source: &mut Source<'_>) {
     }
 }
 
-fn expression(source: &mut Source<'_>, depth: usize) -> Expression {
+/// Some keys with values.
+pub fn pairs(source: &mut Source<'_>) -> Vec<(&'static str, Literal)> {
+    KEYS.iter().filter_map(|key| Some((*key, value(source)?))).collect()
+}
+
+/// The same as a message has them.
+pub fn attributes(pairs: &[(&str, Literal)]) -> Attributes {
+    let mut attributes = Attributes::new();
+    for (key, value) in pairs {
+        let value = match value {
+            Literal::Text(text) => Value::from(*text),
+            Literal::Number(text, _) => Value::Number(Number::parse(text).expect("the model writes valid numbers")),
+        };
+        attributes.insert(key, value).expect("the model's keys are distinct");
+    }
+    attributes
+}
+
+/// An expression with up to `depth` operators one in the other.
+pub fn expression(source: &mut Source<'_>, depth: usize) -> Expression {
     let kinds = if depth == 0 { 3 } else { 7 };
     let part = |source: &mut Source<'_>| Box::new(expression(source, depth.saturating_sub(1)));
     match source.below(kinds) {
@@ -123,7 +137,8 @@ fn number(source: &mut Source<'_>, in_message: bool) -> Literal {
     Literal::Number(text, if sign == "-" { -units } else { units })
 }
 
-fn evaluate(expression: &Expression, pairs: &[(&str, Literal)]) -> bool {
+/// Whether a message with these attributes is taken.
+pub fn evaluate(expression: &Expression, pairs: &[(&str, Literal)]) -> bool {
     let get = |key: &str| pairs.iter().find(|(name, _)| *name == key).map(|(_, value)| value);
     match expression {
         Expression::Present(key) => get(key).is_some(),
@@ -151,7 +166,7 @@ fn evaluate(expression: &Expression, pairs: &[(&str, Literal)]) -> bool {
 }
 
 /// Writes an expression where an operator of at least the binding `least` (0 = `OR`, 1 = `AND`, 2 = `NOT`) is wanted.
-fn write(expression: &Expression, least: usize, source: &mut Source<'_>, out: &mut String) {
+pub fn write(expression: &Expression, least: usize, source: &mut Source<'_>, out: &mut String) {
     let binding = match expression {
         Expression::Either(..) => 0,
         Expression::Both(..) => 1,
