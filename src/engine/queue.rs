@@ -20,7 +20,6 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use super::answers::Answers;
 use super::checkpoint::Checkpointer;
 use super::completion::Completion;
-use super::delivery::Delivery;
 use super::filters::FilterSet;
 use super::group::Wake;
 use super::leases::{Common, Ends, Place};
@@ -533,14 +532,13 @@ impl Queue {
         woken.iter().for_each(|wake| wake());
     }
 
-    /// Takes back what was decided for cursors: their visible state is what is durable. Leases end, and their messages come again.
+    /// Takes back what was decided for cursors: their visible state is what is durable. What was settled comes again.
     pub fn abandon(&self, plan: &Plan) {
         let mut state = self.state();
         for &(group, partition, _) in &plan.cursors {
             let Some(group) = state.groups.get_mut(&group) else { continue };
-            let mode = group.mode();
             if let Some(active) = group.existing_active(partition) {
-                active.delivery = Delivery::new(mode, active.delivery.visible().clone());
+                active.delivery.take_back();
             }
             group.push_ready(partition);
         }

@@ -1,6 +1,8 @@
 //! What an acknowledgement does: to the cursor, to the lease, to the counts.
 
 use fanlog::model::*;
+use fanlog::storage::disk::Errno;
+use fanlog::storage::disk::sim::{Fault, Operation};
 
 use crate::support::{World, ack_of, popped, refusals, texts};
 
@@ -222,4 +224,22 @@ fn a_wall_clock_that_went_back_revives_no_lease_and_shortens_no_delay() {
     assert!(world.pop("q", "g", 1).claims.is_empty());
     world.pass(1);
     assert_eq!(popped(&world.pop("q", "g", 2)), ["0", "1"]);
+}
+
+/// One consumer's acknowledgement that could not be written ended the leases of all, and their messages went to others while they were
+/// worked on.
+#[test]
+fn an_acknowledgement_that_cannot_be_written_ends_no_lease_of_others() {
+    let world = World::new(14);
+    world.push("q", "p", &["0", "1", "2", "3"]);
+    let work = |count| PopRequest { shared: true, start: Some(Start::Beginning), ..PopRequest::any("q", count).group("work") };
+    let (one, other) = (world.pop_as(&work(2)), world.pop_as(&work(1)));
+    world.disk.fail(Fault::new(Errno::IO).on(Operation::Write));
+    let items = [(0, Completed)];
+    let error = world.engine.ack(ack_of(&one.claims[0], "work", &one.lease_id, &items), world.now).unwrap_err();
+    assert_eq!(error.code, ErrorCode::Io);
+    world.disk.clear_faults();
+    assert_eq!(popped(&world.pop_as(&work(4))), ["0", "3"], "1 and 2 are held, 0 is not settled");
+    assert_eq!(refusals(&world.ack(&other.claims[0], "work", &other.lease_id, &[(2, Completed)])), [None]);
+    assert_eq!(refusals(&world.ack(&one.claims[0], "work", &one.lease_id, &[(1, Completed)])), [None]);
 }

@@ -53,6 +53,8 @@ pub(super) struct Lease {
     /// Ordered mode: the last offset that the claim looked at. What follows the last message up to here was refused by the
     /// group's filter and is passed with it.
     pub(super) through: Offset,
+    /// Ordered mode: where the cursor stood, and all that was handed out from there.
+    handed_out: (Offset, OffsetSet),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -245,7 +247,11 @@ impl Delivery {
             delivery_count: self.staged.delivery_count(first).max(1),
             last_error: self.staged.last_error(first).to_owned(),
         };
-        self.leases.insert(token, Lease { outstanding: messages, through });
+        let handed_out = match self.mode {
+            Mode::Ordered => (from, messages.clone()),
+            Mode::Shared => Default::default(),
+        };
+        self.leases.insert(token, Lease { outstanding: messages, through, handed_out });
         self.lease_ends.set(token, until_us);
         self.touch_lazily();
         Ok(claimed)
@@ -282,6 +288,44 @@ impl Delivery {
         self.recent.clear();
         self.staged.go_to(target);
         self.touch();
+    }
+
+    /// Takes back the decisions that are not durable, since they cannot be made so: what they settled is wanted again. A consumer that
+    /// was told how long it holds its messages goes on holding them, and others stay away: in ordered mode all that it has not
+    /// durably settled, in shared mode what nobody spoke of. Delays end, as with a restart.
+    pub fn take_back(&mut self) {
+        if self.decided <= self.visible.version() {
+            // Nothing but counts and skips, which the next commit carries.
+            self.pending = self.pending.max(Pending::Lazy);
+            return;
+        }
+        let cursor = self.visible.clone();
+        let next = cursor.next();
+        let mut taken_back = Self::new(self.mode, cursor);
+        for (token, mut lease) in std::mem::take(&mut self.leases) {
+            let Some(until_us) = self.lease_ends.get(token) else { continue };
+            let is_reachable = match self.mode {
+                Mode::Ordered => {
+                    let (from, messages) = &lease.handed_out;
+                    lease.outstanding = messages.clone();
+                    // Otherwise it was handed out behind what is taken back, and would pass that.
+                    *from <= next
+                }
+                Mode::Shared => lease.outstanding.last().is_some_and(|last| last < next.saturating_add(WINDOW)),
+            };
+            lease.outstanding.clear_below(next);
+            for (range, ()) in taken_back.staged.done.iter() {
+                lease.outstanding.clear(range);
+            }
+            if is_reachable && !lease.outstanding.is_empty() {
+                for (range, ()) in lease.outstanding.iter().filter(|_| self.mode == Mode::Shared) {
+                    taken_back.busy.set(range, ());
+                }
+                taken_back.lease_ends.set(token, until_us);
+                taken_back.leases.insert(token, lease);
+            }
+        }
+        *self = taken_back;
     }
 
     /// Retention (or damage) took everything below `start`: moves the cursor there and takes the lost messages out of leases.

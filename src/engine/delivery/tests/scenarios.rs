@@ -520,3 +520,56 @@ fn a_delay_that_was_overtaken_frees_nothing() {
     assert_eq!(lane.ready(), []);
     assert_eq!(lane.delivery.in_flight(lane.now), 2);
 }
+
+/// A commit that failed, for want of a file to roll to, ended every lease of its lanes: what one consumer worked on was handed to
+/// another, long before the time that the first was told.
+#[test]
+fn an_ack_that_is_taken_back_leaves_the_leases_of_others_in_shared_mode() {
+    let mut lane = Lane::shared(5);
+    let (a, b) = (lane.pop(2), lane.pop(2));
+    lane.ack(a, &[(0, Completed)]);
+    lane.delivery.take_back();
+    assert_eq!((lane.next(), lane.free(5)), (0, vec![0, 4]), "1 is still held by the one, 2 and 3 by the other");
+    assert_eq!(code(&lane.ack(a, &[(0, Completed)]).outcomes[0]), Some(ErrorCode::NotLeased));
+    assert!(is_plain_success(&lane.ack(b, &[(2, Completed)]).outcomes[0]));
+    lane.wait(LEASE);
+    assert_eq!(lane.free(5), [0, 1, 3, 4], "and no longer than was agreed");
+}
+
+#[test]
+fn an_ack_that_is_taken_back_can_be_made_again_in_ordered_mode_as_long_as_the_lease_lasts() {
+    let mut lane = Lane::ordered(5);
+    let a = lane.pop(4);
+    lane.ack(a, &[(0, Reject)]);
+    lane.commit();
+    lane.ack(a, &[(1, Completed), (2, Reject)]);
+    lane.delivery.take_back();
+    assert_eq!((lane.next(), lane.free(5)), (1, vec![]));
+    let again = lane.ack(a, &[(1, Completed), (2, Reject)]);
+    assert_eq!((again.next, dead(&again), again.is_lease_released), (3, vec![2], false));
+    assert_eq!(lane.ack(a, &[(3, Completed)]).next, 4);
+}
+
+/// What was handed out behind an acknowledgement that did not happen would pass its messages.
+#[test]
+fn a_lease_that_begins_behind_what_is_taken_back_ends_with_it_in_ordered_mode() {
+    let mut lane = Lane::ordered(4);
+    let a = lane.pop(2);
+    lane.ack(a, &[(1, Completed)]);
+    let b = lane.pop(2);
+    lane.delivery.take_back();
+    assert_eq!(lane.free(4), [0, 1, 2, 3]);
+    assert_eq!(code(&lane.ack(b, &[(3, Completed)]).outcomes[0]), Some(ErrorCode::LeaseLost));
+}
+
+#[test]
+fn counts_that_were_not_written_are_no_decision_to_take_back() {
+    for mode in [Mode::Ordered, Mode::Shared] {
+        let mut lane = Lane::new(mode, 2);
+        let a = lane.pop(2);
+        assert!(lane.delivery.take_change().is_some_and(|change| change.is_lazy));
+        lane.delivery.take_back();
+        assert_eq!((lane.free(2), lane.delivery.has_change()), (vec![], (true, false)));
+        assert!(is_plain_success(&lane.ack(a, &[(0, Completed)]).outcomes[0]));
+    }
+}
