@@ -21,6 +21,7 @@ use super::filters::FilterSet;
 use super::prepare::{Content, Prepared, PushLimits, pack, prepare};
 use super::queue::{Committer, CommitterGuard, Queue};
 use super::stage::{Plan, Stage};
+use super::state::State;
 use super::{Engine, Result};
 
 /// What a transaction does in one queue.
@@ -67,15 +68,14 @@ impl Engine {
         if queues.iter().any(|queue| queue.is_shut()) {
             return Err(super::closed());
         }
-        let decided = decide_all(&mut parts, &mut committers, now, &mut pushes, &mut acks);
-        if let Err(error) = decided {
-            parts.values_mut().for_each(put_back);
-            return Err(error);
-        }
+        decide_all(&mut parts, &mut committers, now, &mut pushes, &mut acks)?;
         let transaction = self.next_token().counter;
         let committed = commit_all(&mut parts, &mut committers, decides, (self.shared.start_number << 40) ^ transaction, now);
         if let Err(error) = committed {
-            parts.values_mut().for_each(put_back);
+            for part in parts.values_mut() {
+                let mut state = part.queue.state();
+                put_back(&mut part.saved, &mut state);
+            }
             return Err(error);
         }
         Ok(TransactionReply { pushes: pushes.into_iter().flatten().collect(), acks: acks.into_iter().flatten().collect() })
@@ -235,7 +235,7 @@ fn decide_all(
     pushes: &mut [Option<PushReply>],
     acks: &mut [Option<AckReply>],
 ) -> Result<()> {
-    for (incarnation, part) in parts {
+    for (incarnation, part) in parts.iter() {
         let Some(committer) = committers.get_mut(incarnation) else { continue };
         if part.queue.is_deleted() {
             return Err(part.queue.gone());
@@ -243,25 +243,37 @@ fn decide_all(
         let bytes: u64 = part.pushes.iter().map(|(_, push)| push.bytes as u64 + 512).sum::<u64>() + (64 << 10);
         let segment_bytes_max = part.queue.state().settings.segment_bytes_max;
         committer.writer.ensure_room(bytes, segment_bytes_max, part.pushes.is_empty(), now.wall_us)?;
-        decide_part(part, committer, now, pushes, acks)?;
     }
-    Ok(())
+    // All states at once, in the order of incarnations: nobody takes what one part sets free, or extends a lease that it ends, before it
+    // is known that no other part is refused.
+    let queues: Vec<Arc<Queue>> = parts.values().map(|part| Arc::clone(&part.queue)).collect();
+    let mut states: Vec<_> = queues.iter().map(|queue| queue.state()).collect();
+    let decided = parts.iter_mut().zip(&mut states).try_for_each(|((incarnation, part), state)| {
+        let Some(committer) = committers.get(incarnation) else { return Ok(()) };
+        decide_part(part, committer, state, now, pushes, acks)
+    });
+    if decided.is_err() {
+        for (part, state) in parts.values_mut().zip(&mut states) {
+            put_back(&mut part.saved, state);
+        }
+    }
+    decided
 }
 
 fn decide_part(
     part: &mut Part,
     committer: &Committer,
+    state: &mut State,
     now: Now,
     pushes: &mut [Option<PushReply>],
     acks: &mut [Option<AckReply>],
 ) -> Result<()> {
     let queue = Arc::clone(&part.queue);
-    let mut state = queue.state();
     for (_, ack) in &part.acks {
-        save(&mut part.saved, &mut state, &queue, ack)?;
+        save(&mut part.saved, state, &queue, ack)?;
     }
     let promise = Promise::from(state.settings.durability);
-    let mut stage = Stage { state: &mut state, log: &queue.log, now, promise, at: committer.writer.end(), plan: Plan::default() };
+    let mut stage = Stage { state, log: &queue.log, now, promise, at: committer.writer.end(), plan: Plan::default() };
     for (index, mut prepared) in part.pushes.drain(..) {
         stage.settle_filters(&mut prepared)?;
         part.redo.push(encode_redo(&prepared));
@@ -286,20 +298,15 @@ fn decide_part(
         }
     }
     let mut plan = stage.plan;
-    plan.take_cursor_changes(&mut state);
-    plan.note_counters(&state);
+    plan.take_cursor_changes(state);
+    plan.note_counters(state);
     plan.is_atomic = true;
     part.plan = plan;
     Ok(())
 }
 
 /// Keeps the state machine that an acknowledgement will change.
-fn save(
-    saved: &mut Vec<(GroupId, PartitionId, Delivery)>,
-    state: &mut super::state::State,
-    queue: &Queue,
-    ack: &ResolvedAck,
-) -> Result<()> {
+fn save(saved: &mut Vec<(GroupId, PartitionId, Delivery)>, state: &mut State, queue: &Queue, ack: &ResolvedAck) -> Result<()> {
     let group_id = state.require_group(ack.group.as_deref())?;
     let is_saved = saved.iter().any(|&(group, partition, _)| group == group_id && partition == ack.partition);
     let (Some(partition), Some(group)) = (state.partitions.get(ack.partition), state.groups.get_mut(&group_id)) else {
@@ -311,12 +318,11 @@ fn save(
     Ok(())
 }
 
-fn put_back(part: &mut Part) {
-    let mut state = part.queue.state();
-    for (group, partition, delivery) in part.saved.drain(..) {
+fn put_back(saved: &mut Vec<(GroupId, PartitionId, Delivery)>, state: &mut State) {
+    for (group, partition, before) in saved.drain(..) {
         let Some(group) = state.groups.get_mut(&group) else { continue };
         if let Some(active) = group.existing_active(partition) {
-            active.delivery = delivery;
+            active.delivery.put_back(before);
         }
         group.settle(partition);
     }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fanlog::model::*;
+use fanlog::record::Message;
 use shuttle::thread;
 
 use crate::explore::{Notes, after, after_power_loss, contents, explore};
-use crate::support::World;
+use crate::support::{World, push_of};
 
 const MESSAGES: u64 = 4;
 const LEASE_MS: u64 = 100;
@@ -221,5 +222,40 @@ fn the_end_of_a_lease_is_told_once_or_never() {
         assert!(told.len() <= 1, "told twice: {told:?}");
         assert!(is_acked || told == [ErrorCode::LeaseLost], "lost and not told");
         assert!(told.is_empty() || !is_acked || acked.is_lease_released, "{told:?} {acked:?}");
+    });
+}
+
+/// A transaction that was refused put state machines back as they had been when it began: whoever took messages meanwhile lost them
+/// without a word, and they were handed out twice.
+#[test]
+fn a_transaction_that_is_refused_leaves_what_others_took_meanwhile() {
+    explore(|| {
+        let model = Model::new(true);
+        let known = Message { transaction_id: Some("known".to_owned()), ..Message::new("known") };
+        let push = PushRequest { items: PushItem::Messages(vec![known]), ..push_of("target", "a", &[]) };
+        model.world.engine.push(push.clone(), model.now()).unwrap();
+        let pop = |model: &Model| model.world.engine.pop(&PopRequest::any("q", 2).group("g"), model.now()).unwrap();
+        let completed = |reply: &PopReply| {
+            let items: Vec<_> = contents(&reply.claims[0]).into_iter().map(|(offset, _)| (offset, AckVerb::Completed)).collect();
+            crate::support::ack_of(&reply.claims[0], "g", &reply.lease_id, &items)
+        };
+        let own = pop(&model);
+        let taking = {
+            let model = Arc::clone(&model);
+            thread::spawn(move || {
+                let taken = pop(&model);
+                model.world.engine.extend(&taken.lease_id, LEASE_MS, model.now()).unwrap();
+                taken
+            })
+        };
+        let request = TransactionRequest { pushes: vec![push], acks: vec![completed(&own)], ..TransactionRequest::default() };
+        let error = model.world.engine.transact(request, model.now()).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Duplicate);
+        let taken = taking.join().unwrap();
+        for reply in [own, taken] {
+            let acked = model.world.engine.ack(completed(&reply), model.now()).unwrap();
+            assert!(acked.outcomes.iter().all(|outcome| outcome.refused.is_none()), "{reply:?}: {acked:?}");
+        }
+        assert_eq!(model.world.cursor("q", "g", "a").next, MESSAGES);
     });
 }

@@ -328,6 +328,21 @@ impl Delivery {
         *self = taken_back;
     }
 
+    /// Goes back to what it was before decisions that do not come about. Where others took messages since, only the decisions are taken
+    /// back, and what was taken stays with them.
+    pub fn put_back(&mut self, mut before: Self) {
+        if self.leases.keys().any(|token| !before.leases.contains_key(token)) {
+            return self.take_back();
+        }
+        for &token in self.leases.keys() {
+            // It may have been extended.
+            if let Some(until_us) = self.lease_ends.get(token).max(before.lease_ends.get(token)) {
+                before.lease_ends.set(token, until_us);
+            }
+        }
+        *self = before;
+    }
+
     /// Retention (or damage) took everything below `start`: moves the cursor there and takes the lost messages out of leases.
     /// Returns what was skipped, for the notice, if the cursor was below.
     pub fn skip_to(&mut self, start: Offset) -> Option<OffsetRange> {

@@ -573,3 +573,23 @@ fn counts_that_were_not_written_are_no_decision_to_take_back() {
         assert!(is_plain_success(&lane.ack(a, &[(0, Completed)]).outcomes[0]));
     }
 }
+
+#[test]
+fn what_is_put_back_is_as_it_was_but_for_what_others_took_or_extended_since() {
+    for mode in [Mode::Ordered, Mode::Shared] {
+        let mut lane = Lane::new(mode, 4);
+        let a = lane.pop(2);
+        lane.commit();
+        let before = lane.delivery.clone();
+        lane.ack(a, &[(0, Completed)]);
+        let longer_us = lane.now.steady_us + 3 * LEASE;
+        lane.delivery.extend(a, longer_us, lane.now);
+        lane.delivery.put_back(before.clone());
+        assert_eq!((lane.next(), lane.delivery.extend(a, 0, lane.now)), (0, Some(longer_us)));
+        lane.ack(a, &[(0, Completed), (1, Completed)]);
+        let b = lane.pop(2);
+        lane.delivery.put_back(before);
+        let is_held = is_plain_success(&lane.ack(b, &[(3, Completed)]).outcomes[0]);
+        assert_eq!((lane.next(), is_held), (0, mode == Mode::Shared), "{mode:?}");
+    }
+}
