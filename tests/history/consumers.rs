@@ -10,9 +10,9 @@ use fanlog::model::{
 use fanlog::record::Message;
 
 use crate::history::{Ack, Call, Claim, Lane, Outcome, Part, Sent, Settled};
-use crate::producers::results;
+use crate::producers::{Load, results};
 use crate::recorder::Ended;
-use crate::scene::{MOVER, ONCE, PARTITIONS, SEEKING, SOURCE, STREAM, TARGETS, content_of, lane};
+use crate::scene::{MOVER, ONCE, PARTITIONS, SEEKING, SHARED, SOURCE, STREAM, TARGETS, content_of, lane};
 use crate::worker::Worker;
 
 /// Messages of one partition under a lease, as they came.
@@ -111,6 +111,24 @@ impl Worker {
         self.keep(&ended, Call::Ack(held.ack(group, items, ended.answer.as_ref().ok())));
     }
 
+    /// Settles and pushes in one transaction: sometimes what was pushed before, so that it is refused.
+    async fn settle_and_push(&mut self, group: usize, held: &Held, items: &[(u64, AckVerb)], pushed: &mut Option<Load>) {
+        let known = pushed.take().filter(|_| self.random.chance(1, 2));
+        let load = known.unwrap_or_else(|| Load::new(self, TARGETS[1], 1, true));
+        let rule = &self.scene.rules[group];
+        let request = TransactionRequest {
+            pushes: vec![load.request(None)],
+            acks: vec![held.request(rule.queue, rule.name, items, 0)],
+            required_leases: Vec::new(),
+        };
+        let ended = self.recorder.timed(self.client.transact(&request)).await;
+        let reply = ended.answer.as_ref().ok();
+        let parts = vec![load.part(reply.map(|reply| &reply.pushes[0]))];
+        let acks = vec![held.ack(group, items, reply.map(|reply| &reply.acks[0]))];
+        self.keep(&ended, Call::Write { parts, acks });
+        *pushed = reply.is_some().then_some(load);
+    }
+
     async fn extend(&mut self, held: &Held) {
         let lease_ms = 200 + self.random.below(1_000);
         let ended = self.recorder.timed(self.client.extend(&held.lease, Some(Duration::from_millis(lease_ms)))).await;
@@ -152,6 +170,7 @@ fn held(reply: &PopReply, lease_ms: u64) -> Vec<Held> {
 
 /// Pops and settles in every way.
 pub async fn popping(mut worker: Worker, group: usize) {
+    let mut pushed = None;
     while !worker.stopping.is_cancelled() {
         let all = worker.pop(group).await;
         for held in all.iter().filter(|_| group != ONCE) {
@@ -169,8 +188,12 @@ pub async fn popping(mut worker: Worker, group: usize) {
                     _ => {}
                 }
             }
-            let delay_ms = worker.random.below(60);
-            worker.settle(group, held, &items, delay_ms).await;
+            if group == SHARED && worker.random.chance(1, 3) {
+                worker.settle_and_push(group, held, &items, &mut pushed).await;
+            } else {
+                let delay_ms = worker.random.below(60);
+                worker.settle(group, held, &items, delay_ms).await;
+            }
         }
         if let Some(held) = all.first()
             && !held.lease.is_empty()

@@ -15,25 +15,25 @@ const SENDS: u32 = 6;
 
 /// Messages for one partition.
 #[derive(Debug, Clone)]
-struct Load {
+pub struct Load {
     lane: Lane,
     messages: Vec<Message>,
     sent: Vec<Sent>,
 }
 
 impl Load {
-    fn new(worker: &mut Worker, queue: &str, count: u64, is_named: bool) -> Self {
+    pub fn new(worker: &mut Worker, queue: &str, count: u64, is_named: bool) -> Self {
         let lane = lane(queue, PARTITIONS[worker.random.index(PARTITIONS.len())]);
         let (messages, sent) = (0..count).map(|_| worker.scene.message(queue, is_named, &mut worker.random)).unzip();
         Self { lane, messages, sent }
     }
 
-    fn request(&self, producer: Option<(u64, u32, u32)>) -> PushRequest {
+    pub fn request(&self, producer: Option<(u64, u32, u32)>) -> PushRequest {
         let Lane { queue, partition } = self.lane.clone();
         PushRequest { queue, partition, items: PushItem::Messages(self.messages.clone()), producer }
     }
 
-    fn part(&self, reply: Option<&PushReply>) -> Part {
+    pub fn part(&self, reply: Option<&PushReply>) -> Part {
         Part { lane: self.lane.clone(), sent: self.sent.clone(), results: reply.map(results).unwrap_or_default() }
     }
 }

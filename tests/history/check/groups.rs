@@ -256,11 +256,12 @@ fn filter_decisions_of_letters(history: &History, sightings: &Sightings<'_>, fou
     }
 }
 
-/// Calls that happened, and from when on for sure: answered ones, and transactions whose messages were seen.
+/// Calls that happened, and from when on for sure: answered ones, and those whose messages were seen and given to no other call.
 fn happened<'a>(history: &'a History, sightings: &Sightings<'_>) -> Vec<(usize, &'a Event, Time)> {
     let times = history.events.iter().enumerate().filter_map(|(index, event)| {
-        let sent = event.parts().iter().flat_map(|part| &part.sent);
-        let seen = sent.filter_map(|sent| sightings.messages.get(&sent.content.id)).map(|seen| seen.at).min();
+        let ids = event.parts().iter().flat_map(|part| &part.sent).map(|sent| sent.content.id);
+        let own = ids.filter(|id| sightings.pushed.get(id).is_some_and(|pushed| pushed.attempts == [index]));
+        let seen = own.filter_map(|id| sightings.messages.get(&id)).map(|seen| seen.at).min();
         let ended = if event.is_done() { Some(event.ended) } else { seen.filter(|_| event.may_have_happened()) };
         Some((index, event, ended?))
     });
