@@ -14,6 +14,8 @@ pub const HEADER_BYTES: usize = 8;
 pub const HELLO_FRAME_BYTES_MAX: usize = 4096;
 /// The longest frame by default, after the hello.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
+/// Room that a frame begins with: most requests and replies without payloads fit.
+const SMALL_FRAME_BYTES: usize = 192;
 
 /// The frame answers a request.
 const RESPONSE: u16 = 1;
@@ -89,15 +91,17 @@ impl Frame {
         Ok(Self { operation, kind, correlation_id, body: bytes.slice_ref(reader.rest()) })
     }
 
-    /// A frame, length field first, around a body that stays in its pieces. A body over 4 GiB gets a length that every reader
-    /// refuses; senders check their limits first.
-    pub fn encode(operation: u16, kind: FrameKind, correlation_id: u32, body: Chunks) -> Chunks {
-        let mut out = Chunks::new();
-        out.put_u32(u32::try_from(HEADER_BYTES + body.len()).unwrap_or(u32::MAX));
+    /// A frame, length field first, around what `body` appends. A body over 4 GiB gets a length that every reader refuses; senders
+    /// check their limits first.
+    pub fn encode(operation: u16, kind: FrameKind, correlation_id: u32, body: impl FnOnce(&mut Chunks)) -> Chunks {
+        let mut out = Chunks::with_capacity(SMALL_FRAME_BYTES);
+        out.put_u32(0);
         out.put_u16(operation);
         out.put_u16(kind.flags());
         out.put_u32(correlation_id);
-        out.put_chunks(body);
+        body(&mut out);
+        let length = u32::try_from(out.len() - LENGTH_BYTES).unwrap_or(u32::MAX);
+        out.overwrite_first(&length.to_le_bytes());
         out
     }
 }
@@ -108,9 +112,8 @@ mod tests {
 
     #[test]
     fn a_frame_round_trips_and_has_known_bytes() {
-        let mut body = Chunks::new();
-        body.put_bytes(b"hi");
-        let bytes = Frame::encode(0x0203, FrameKind::Response { more: true }, 0x0a0b_0c0d, body).into_bytes();
+        let kind = FrameKind::Response { more: true };
+        let bytes = Frame::encode(0x0203, kind, 0x0a0b_0c0d, |body| body.put_bytes(b"hi")).into_bytes();
         assert_eq!(&bytes[..], [10, 0, 0, 0, 3, 2, 5, 0, 0x0d, 0x0c, 0x0b, 0x0a, b'h', b'i']);
         let rest = bytes.slice(LENGTH_BYTES..);
         let frame = Frame::decode(&rest).unwrap();

@@ -65,8 +65,8 @@ macro_rules! operations {
                 match self { $(Self::$name(_) => Operation::$name,)* }
             }
 
-            fn body(&self) -> Chunks {
-                match self { $(Self::$name(request) => request.to_chunks(),)* }
+            fn put_body(&self, out: &mut Chunks) {
+                match self { $(Self::$name(request) => request.encode(out),)* }
             }
         }
 
@@ -95,10 +95,10 @@ macro_rules! operations {
                 }
             }
 
-            fn body(&self) -> Chunks {
+            fn put_body(&self, out: &mut Chunks) {
                 match self {
-                    $(Self::$name(reply) => reply.to_chunks(),)*
-                    $(Self::$notice(notice) => notice.to_chunks(),)*
+                    $(Self::$name(reply) => reply.encode(out),)*
+                    $(Self::$notice(notice) => notice.encode(out),)*
                 }
             }
         }
@@ -229,25 +229,25 @@ impl Operation {
 impl Request {
     /// The request as a frame, length field first.
     pub fn encode(&self, correlation_id: u32) -> Chunks {
-        Frame::encode(self.operation().number(), FrameKind::Request, correlation_id, self.body())
+        Frame::encode(self.operation().number(), FrameKind::Request, correlation_id, |out| self.put_body(out))
     }
 }
 
 impl Response {
     /// The response as a frame, length field first. `more` says that other frames with this correlation id follow.
     pub fn encode(&self, correlation_id: u32, more: bool) -> Chunks {
-        Frame::encode(self.operation().number(), FrameKind::Response { more }, correlation_id, self.body())
+        Frame::encode(self.operation().number(), FrameKind::Response { more }, correlation_id, |out| self.put_body(out))
     }
 }
 
 /// A request of a known type as a frame, length field first.
 pub fn encode_call<C: Call>(call: &C, correlation_id: u32) -> Chunks {
-    Frame::encode(C::OPERATION.number(), FrameKind::Request, correlation_id, call.to_chunks())
+    Frame::encode(C::OPERATION.number(), FrameKind::Request, correlation_id, |out| call.encode(out))
 }
 
 /// An error as a frame, length field first. `operation` is that of the request, or 0 where there is none.
 pub fn encode_error(operation: u16, correlation_id: u32, error: &ErrorReply) -> Chunks {
-    Frame::encode(operation, FrameKind::Error, correlation_id, error.to_chunks())
+    Frame::encode(operation, FrameKind::Error, correlation_id, |out| error.encode(out))
 }
 
 #[cfg(test)]

@@ -61,14 +61,17 @@ struct State {
 
 impl State {
     /// Writes a short reply that stands behind no other. What is left of it goes the way of the others, as does an error.
-    fn write_directly(&mut self, outgoing: Outgoing) -> Option<Outgoing> {
+    fn write_directly(&mut self, mut outgoing: Outgoing) -> Option<Outgoing> {
         if self.bytes > 0 || outgoing.lease.is_some() || outgoing.frame.len() > DIRECT_BYTES_MAX {
             return Some(outgoing);
         }
-        let (Some(socket), Some(bytes)) = (&self.socket, outgoing.frame.as_piece()) else { return Some(outgoing) };
+        let (Some(socket), Some(bytes)) = (&self.socket, outgoing.frame.as_small()) else { return Some(outgoing) };
         match socket.try_write(bytes) {
             Ok(written) if written == bytes.len() => None,
-            Ok(written) => Some(outgoing.frame.skip(written).into()),
+            Ok(written) => {
+                outgoing.frame.skip_small(written);
+                Some(outgoing)
+            }
             Err(_) => Some(outgoing),
         }
     }

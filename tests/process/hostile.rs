@@ -160,9 +160,8 @@ async fn garbage_and_floods_of_connections_hurt_nobody_else() {
         if round % 4 == 1 {
             let operation = Operation::ALL[random.below(Operation::ALL.len() as u64) as usize].number();
             let body = garbage[..1 + random.below(200) as usize].to_vec();
-            let mut chunks = fanlog::protocol::Chunks::default();
-            chunks.put_shared(&Bytes::from(body));
-            garbage = Frame::encode(operation, FrameKind::Request, 1, chunks).into_bytes().to_vec().repeat(50);
+            let put = |out: &mut fanlog::protocol::Chunks| out.put_shared(&Bytes::from(body));
+            garbage = Frame::encode(operation, FrameKind::Request, 1, put).into_bytes().to_vec().repeat(50);
         }
         // It may be closed in the middle.
         let _ = peer.write(&garbage).await;

@@ -56,19 +56,19 @@ async fn a_wrong_request_is_refused_alone_and_a_wrong_frame_ends_the_connection(
     let server = Running::start();
     let mut raw = server.raw().await;
 
-    raw.write(&Frame::encode(0x7777, FrameKind::Request, 5, Default::default()).into_bytes()).await;
+    raw.write(&Frame::encode(0x7777, FrameKind::Request, 5, |_| {}).into_bytes()).await;
     let frame = raw.frame().await.unwrap();
     assert_eq!(frame.correlation_id, 5);
     assert_eq!(decode::<Ping>(&frame).unwrap_err().code(), Some(ErrorCode::UnknownOperation));
 
-    raw.write(&Frame::encode(Operation::Push.number(), FrameKind::Request, 6, Default::default()).into_bytes()).await;
+    raw.write(&Frame::encode(Operation::Push.number(), FrameKind::Request, 6, |_| {}).into_bytes()).await;
     let frame = raw.frame().await.unwrap();
     assert_eq!(decode::<Ping>(&frame).unwrap_err().code(), Some(ErrorCode::BadRequest));
 
     assert_eq!(raw.call(&Hello::new("again", "")).await.unwrap_err().code(), Some(ErrorCode::BadRequest));
     raw.call(&Ping { nonce: 3 }).await.unwrap();
 
-    let response = Frame::encode(Operation::Ping.number(), FrameKind::Response { more: false }, 7, Default::default());
+    let response = Frame::encode(Operation::Ping.number(), FrameKind::Response { more: false }, 7, |_| {});
     raw.write(&response.into_bytes()).await;
     assert_eq!(raw.last_error().await.code(), Some(ErrorCode::BadRequest));
 
