@@ -109,6 +109,9 @@ impl<V: Copy + Eq> Runs<V> {
         if range.first > range.last {
             return;
         }
+        if self.is_behind_all(range) {
+            return self.append(range, value);
+        }
         self.clear(range);
         let OffsetRange { mut first, mut last } = range;
         if let Some((&before, &(before_last, before_value))) = self.runs.range(..first).next_back()
@@ -125,6 +128,23 @@ impl<V: Copy + Eq> Runs<V> {
             last = after_last;
         }
         self.runs.insert(first, (last, value));
+    }
+
+    /// Whether no offset at or behind the range's first has a value: as messages are read and claimed, nearly always.
+    fn is_behind_all(&self, range: OffsetRange) -> bool {
+        self.last().is_none_or(|last| last < range.first)
+    }
+
+    /// As [`Runs::set`], for a range that lies behind all others.
+    fn append(&mut self, range: OffsetRange, value: V) {
+        if let Some(mut newest) = self.runs.last_entry()
+            && newest.get().0 + 1 == range.first
+            && newest.get().1 == value
+        {
+            newest.get_mut().0 = range.last;
+            return;
+        }
+        self.runs.insert(range.first, (range.last, value));
     }
 
     /// Takes the value from every offset of `range`; returns how many had one.
@@ -196,6 +216,9 @@ impl FromIterator<Offset> for OffsetSet {
 impl Runs<u32> {
     /// Adds one to the value of every offset of `range`; no value counts as 0.
     pub fn increment(&mut self, range: OffsetRange) {
+        if self.is_behind_all(range) {
+            return self.set(range, 1);
+        }
         let parts: Vec<_> = self.overlapping(range).collect();
         self.set(range, 1);
         for (part, value) in parts {
