@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::filter::Filter;
 use crate::format::Lsn;
 use crate::format::index::IndexedBatch;
 use crate::model::{BatchSlice, Error, OffsetRange, StoredMessage};
-use crate::record::{AttributesRef, GroupId, Offset, PartitionId, RecordHeader};
+use crate::record::{AttributesRef, GroupId, Offset, PartitionId, RecordHeader, StoredBatch};
 use crate::storage::log::{Log, LogError, Segment};
 
 use super::cache::BatchCache;
@@ -189,7 +191,7 @@ impl Reading<'_> {
             self.taken.slices.push(BatchSlice::Whole(bytes));
             return Ok(true);
         }
-        self.take_some(segment, batch, &share, left)
+        self.take_some(segment, batch, &bytes, &share, left)
     }
 
     /// Whether all of the range was delivered as often as the first message that is taken: a whole batch cannot say how often each was.
@@ -202,7 +204,7 @@ impl Reading<'_> {
         }
     }
 
-    fn share(&self, segment: &Segment, batch: &IndexedBatch, bytes: &bytes::Bytes) -> Result<Share, Stop> {
+    fn share(&self, segment: &Segment, batch: &IndexedBatch, bytes: &Bytes) -> Result<Share, Stop> {
         let Some(group) = self.plan.view.group else { return Ok(Share::All) };
         let is_earlier = segment.lsn(batch.position) < self.plan.view.created_lsn;
         if is_earlier && let Some(filter) = &self.plan.view.first_filter {
@@ -223,8 +225,17 @@ impl Reading<'_> {
         })
     }
 
-    fn take_some(&mut self, segment: &Arc<Segment>, batch: &IndexedBatch, share: &Share, left: u32) -> Result<bool, Stop> {
-        let open = open_batch(self.log, self.cache, segment, batch)?;
+    /// Takes single messages of a batch, of which `bytes` is the verified record.
+    fn take_some(
+        &mut self,
+        segment: &Segment,
+        batch: &IndexedBatch,
+        bytes: &Bytes,
+        share: &Share,
+        left: u32,
+    ) -> Result<bool, Stop> {
+        let at = segment.lsn(batch.position);
+        let open = self.cache.get(self.log.incarnation(), at, || StoredBatch::split(bytes)?.open()).map_err(|_| Stop::Damaged)?;
         let mut messages: Vec<StoredMessage> = Vec::new();
         let mut is_full = false;
         for (index, entry) in (0u32..).zip(open.entries().map_err(|_| Stop::Damaged)?) {

@@ -316,7 +316,7 @@ impl Segment {
 
     /// As [`Segment::batch`], parsed.
     pub fn stored_batch(&self, entry: &IndexedBatch) -> Result<StoredBatch, LogError> {
-        StoredBatch::parse(self.batch(entry)?).map_err(|error| LogError::Damaged {
+        StoredBatch::split(&self.batch(entry)?).map_err(|error| LogError::Damaged {
             segment: self.number,
             position: entry.position,
             reason: error.to_string(),
