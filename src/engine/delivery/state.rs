@@ -318,11 +318,17 @@ impl Delivery {
                 lease.outstanding.clear(range);
             }
             if is_reachable && !lease.outstanding.is_empty() {
-                for (range, ()) in lease.outstanding.iter().filter(|_| self.mode == Mode::Shared) {
-                    taken_back.busy.set(range, ());
+                for (range, ()) in lease.outstanding.iter() {
+                    if self.mode == Mode::Shared {
+                        taken_back.busy.set(range, ());
+                    }
+                    for (part, count) in self.staged.deliveries.overlapping(range) {
+                        taken_back.staged.deliveries.set(part, count);
+                    }
                 }
                 taken_back.lease_ends.set(token, until_us);
                 taken_back.leases.insert(token, lease);
+                taken_back.touch_lazily();
             }
         }
         *self = taken_back;

@@ -28,6 +28,9 @@ impl Message {
 pub(super) struct Lease {
     pub(super) until_us: u64,
     pub(super) through: Offset,
+    /// Where the cursor stood, and what was handed out.
+    pub(super) from: Offset,
+    pub(super) messages: Vec<Offset>,
 }
 
 /// Offset, verb, reason and delay in milliseconds.
@@ -266,6 +269,30 @@ impl Model {
             message.holder = None;
             message.put_off_until = None;
         }
+    }
+
+    /// Goes back to what was durable; whoever holds something goes on holding it.
+    pub(super) fn take_back(&mut self, durable: &Self) {
+        let before = std::mem::replace(self, durable.clone());
+        self.restart();
+        self.end = before.end;
+        let next = self.next();
+        for (token, lease) in before.leases {
+            let holds = |offset: Offset| match self.mode {
+                Mode::Ordered => lease.from <= next && lease.messages.contains(&offset),
+                Mode::Shared => before.messages[offset as usize].holder == Some(token),
+            };
+            for (offset, message) in (0..).zip(&mut self.messages) {
+                if !message.is_done && holds(offset) {
+                    message.holder = Some(token);
+                    // That it was handed out is known, unless it was forgotten with what is taken back.
+                    let counted = before.messages[offset as usize].deliveries;
+                    message.deliveries = if counted > 0 { counted } else { message.deliveries };
+                }
+            }
+            self.leases.insert(token, lease);
+        }
+        self.drop_empty_leases();
     }
 
     pub(super) fn seek(&mut self, target: Offset) {

@@ -62,6 +62,7 @@ impl World {
                 0 => self.crash(),
                 1 => self.seek(),
                 2 => self.skip(),
+                3 | 4 => self.take_back(),
                 _ => {}
             },
             _ => assert_eq!(self.lane.delivery.clone().expire(self.lane.now), self.model_frees()),
@@ -108,7 +109,7 @@ impl World {
         }
         let first = &self.model.messages[mine[0] as usize];
         assert_eq!((claimed.delivery_count, &claimed.last_error), (first.deliveries, &first.error));
-        self.model.leases.insert(token, Lease { until_us, through });
+        self.model.leases.insert(token, Lease { until_us, through, from, messages: mine });
         self.tokens.push(token);
     }
 
@@ -181,7 +182,8 @@ impl World {
         let is_live = self.model.leases.contains_key(&token);
         assert_eq!(self.lane.delivery.release(token, self.lane.now), is_live);
         for message in self.model.messages.iter_mut().filter(|message| message.holder == Some(token)) {
-            message.deliveries -= 1;
+            // The count of what was settled and taken back may be forgotten.
+            message.deliveries = message.deliveries.saturating_sub(1);
         }
         self.model.end_lease(token);
     }
@@ -234,6 +236,17 @@ impl World {
         self.model.restart();
         self.model.end = end;
         self.synced = self.model.clone();
+    }
+
+    /// The commit of everything that was decided fails.
+    fn take_back(&mut self) {
+        let is_decided = self.lane.delivery.decided > self.lane.delivery.visible().version();
+        self.unsynced.clear();
+        self.lane.delivery.take_back();
+        if is_decided {
+            self.model.expire(self.now_us());
+            self.model.take_back(&self.synced);
+        }
     }
 
     fn seek(&mut self) {
