@@ -70,7 +70,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(seed: u64, random: &mut Random) -> Self {
-        let attributes: Vec<_> = (0..24).map(|_| filter_model::pairs(&mut Source::new(&some_bytes(random)))).collect();
+        let attributes: Vec<_> = (0..300).map(|_| filter_model::pairs(&mut Source::new(&some_bytes(random)))).collect();
         let rules: Vec<_> = GROUPS
             .iter()
             .map(|&(name, queue, kind)| {
