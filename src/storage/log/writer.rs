@@ -83,6 +83,10 @@ impl Appended {
     }
 }
 
+/// Zeros that are written and synced at once into a spare. With all of it in one sync the disk works on that, and every commit
+/// meanwhile waits behind it.
+const FILL_BYTES: usize = 1 << 20;
+
 /// A segment file made ahead of need, its blocks written.
 #[derive(Debug)]
 struct Spare {
@@ -516,20 +520,20 @@ impl SpareMaker {
 }
 
 fn fill(dir: &dyn Dir, name: &str, capacity: u64) -> Result<(), DiskError> {
-    const CHUNK: usize = 1 << 20;
     if dir.free_bytes()? < capacity.saturating_add(RESERVE_BYTES) {
         return Err(DiskError { operation: "allocate", path: dir.describe(), kind: DiskErrorKind::Full, errno: None });
     }
     let file = create_anew(dir, name)?;
     file.allocate(0, capacity)?;
-    let zeros = vec![0u8; CHUNK.min(capacity as usize)];
+    let zeros = vec![0u8; FILL_BYTES.min(capacity as usize)];
     let mut position = 0;
     while position < capacity {
-        let length = (capacity - position).min(CHUNK as u64);
+        let length = (capacity - position).min(FILL_BYTES as u64);
         file.write_at(&zeros[..length as usize], position)?;
+        file.sync_data()?;
         position += length;
     }
-    file.sync_data()
+    Ok(())
 }
 
 /// Makes a segment file of `capacity` bytes; halves that down to `needed` while the disk has no room.
