@@ -1,12 +1,18 @@
 //! What this machine can do without us: the numbers that a log can come near to and not pass.
 //!
 //! ```text
-//! limits DIRECTORY [BYTES [CONNECTIONS]]
+//! limits DIRECTORY [BYTES [CONNECTIONS [SIZE BATCH]]]
 //! ```
 //!
 //! Prints one JSON object: `fdatasync` of BYTES in a file that was written before, writing one file from front to back, round trips
-//! of a byte over loopback with CONNECTIONS connections, and `sendfile` of a file in memory over loopback. The file lies in DIRECTORY
-//! and is removed.
+//! of 64 bytes over loopback with CONNECTIONS connections, `sendfile` of a file in memory over loopback, and zstd level 1 on batches
+//! of BATCH messages of SIZE bytes as `fanlog bench` pushes them, on one processor and on all. The file lies in DIRECTORY and is
+//! removed.
+
+// What `fanlog bench` pushes, without what proves it.
+#[allow(dead_code)]
+#[path = "../src/cli/bench/payload.rs"]
+mod payload;
 
 use std::error::Error;
 use std::fs::{File, OpenOptions};
@@ -17,7 +23,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fanlog::model::Compression;
+use fanlog::record::BatchBuilder;
 use hdrhistogram::Histogram;
+use payload::{Content, Samples};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use serde_json::{Value, json};
@@ -28,20 +37,24 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const TIME: Duration = Duration::from_millis(800);
 /// The file that is synced in turn, and sent.
 const FILE_BYTES: u64 = 256 << 20;
+/// Bytes of batches that zstd goes through in turn.
+const BATCH_BYTES: usize = 8 << 20;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let directory = arguments.next().ok_or("usage: limits DIRECTORY [BYTES [CONNECTIONS]]")?;
+    let directory = arguments.next().ok_or("usage: limits DIRECTORY [BYTES [CONNECTIONS [SIZE BATCH]]]")?;
     let bytes = arguments.next().map_or(Ok(4096), |text| text.parse::<usize>())?.max(1);
     let connections = arguments.next().map_or(Ok(1), |text| text.parse::<usize>())?.max(1);
+    let size = arguments.next().map_or(Ok(1024), |text| text.parse::<usize>())?.max(payload::PAYLOAD_BYTES_MIN);
+    let batch = arguments.next().map_or(Ok(100), |text| text.parse::<usize>())?.max(1);
     let path = Path::new(&directory).join(format!("limits-{}.tmp", std::process::id()));
-    let measured = measure(&path, bytes, connections);
+    let measured = measure(&path, bytes, connections, &batches(size, batch));
     std::fs::remove_file(&path)?;
     println!("{}", measured?);
     Ok(())
 }
 
-fn measure(path: &Path, bytes: usize, connections: usize) -> Result<Value> {
+fn measure(path: &Path, bytes: usize, connections: usize, batches: &Batches) -> Result<Value> {
     let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
     let sequential = write_through(&file)?;
     let (syncs_per_second, sync_latency) = sync_in_turn(&file, bytes)?;
@@ -55,7 +68,82 @@ fn measure(path: &Path, bytes: usize, connections: usize) -> Result<Value> {
         "echoes_per_second": echoes_per_second.round(),
         "echo_us": percentiles(&echo_latency),
         "sendfile_bytes_per_second": send_file(path)?.round(),
+        "zstd_one_core": zstd_alone(batches, 1)?,
+        "zstd_all_cores": zstd_alone(batches, thread::available_parallelism()?.get())?,
     }))
+}
+
+/// Batches as the log stores them, before and after zstd.
+struct Batches {
+    messages: usize,
+    plain: Vec<Vec<u8>>,
+    packed: Vec<Vec<u8>>,
+    /// Whether they shrink enough to be stored compressed.
+    is_worth_it: bool,
+}
+
+fn batches(size: usize, messages: usize) -> Batches {
+    let mut samples = Samples::new(1, size, Content::Json);
+    let mut batches = Batches { messages, plain: Vec::new(), packed: Vec::new(), is_worth_it: true };
+    for _ in 0..(BATCH_BYTES / (size * messages)).max(1) {
+        let (mut plain, mut packed) = (BatchBuilder::new(), BatchBuilder::new());
+        for _ in 0..messages {
+            let payload = samples.sample().payload;
+            plain.push_parts(None, None, &payload);
+            packed.push_parts(None, None, &payload);
+        }
+        batches.plain.push(plain.finish(Compression::None).payload.to_vec());
+        let packed = packed.finish(Compression::Zstd { level: 1 });
+        batches.is_worth_it &= packed.codec != 0;
+        batches.packed.push(packed.payload.to_vec());
+    }
+    batches
+}
+
+/// Messages a second that so many threads compress and decompress with nothing else to do, and bytes of a message afterwards; null if
+/// such batches are stored as they are.
+fn zstd_alone(batches: &Batches, threads: usize) -> Result<Value> {
+    if !batches.is_worth_it {
+        return Ok(Value::Null);
+    }
+    let room = batches.plain.iter().map(Vec::len).max().unwrap_or(0);
+    let compress = || {
+        let mut context = zstd_safe::CCtx::create();
+        let mut target = Vec::with_capacity(zstd_safe::compress_bound(room));
+        move |batch: usize| context.compress(&mut target, &batches.plain[batch], 1).is_ok()
+    };
+    let decompress = || {
+        let mut context = zstd_safe::DCtx::create();
+        let mut target = Vec::with_capacity(room);
+        move |batch: usize| context.decompress(&mut target, &batches.packed[batch]).is_ok()
+    };
+    let bytes: usize = batches.packed.iter().map(Vec::len).sum();
+    let messages = batches.messages * batches.packed.len();
+    Ok(json!({
+        "compress_messages_per_second": (in_turn(batches, threads, compress)?).round(),
+        "decompress_messages_per_second": (in_turn(batches, threads, decompress)?).round(),
+        "bytes_per_message": (bytes as f64 / messages as f64 * 100.0).round() / 100.0,
+    }))
+}
+
+fn in_turn<W: FnMut(usize) -> bool>(batches: &Batches, threads: usize, make: impl Fn() -> W + Sync) -> Result<f64> {
+    let start = Instant::now();
+    let done = thread::scope(|scope| {
+        let work = || {
+            let mut work = make();
+            let mut done = 0;
+            while start.elapsed() < TIME {
+                if !work(done % batches.plain.len()) {
+                    return Err("zstd failed");
+                }
+                done += 1;
+            }
+            Ok(done)
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or(Err("zstd failed"))).sum::<std::result::Result<usize, _>>()
+    })?;
+    Ok((done * batches.messages) as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Writes the whole file and syncs it once.
@@ -176,7 +264,7 @@ fn send_file(path: &Path) -> Result<f64> {
         Ok(())
     });
     let mut stream = TcpStream::connect(address)?;
-    let mut buffer = vec![0; 256 << 10];
+    let mut buffer = vec![0; 1 << 20];
     let (mut total, start) = (0u64, Instant::now());
     loop {
         match stream.read(&mut buffer)? {

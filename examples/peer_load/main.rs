@@ -2,14 +2,22 @@
 //! connections, one batch in flight on each.
 //!
 //! ```text
-//! peer_load PROTOCOL push|pop ADDRESS SIZE BATCH CONNECTIONS COUNT
+//! peer_load PROTOCOL push|pop|pop-decoded|fanout|ack ADDRESS SIZE BATCH CONNECTIONS COUNT
 //! ```
 //!
-//! PROTOCOL is redis, postgres, nats, rabbit-stream or rabbit-quorum. A push ends when the server has acknowledged it; a pop reads
-//! COUNT messages that were pushed before, BATCH in an answer. Prints one JSON object.
+//! PROTOCOL is fanlog, redis, postgres, nats, rabbit-stream, rabbit-quorum or queen. A push ends when the server has acknowledged it.
+//! A pop reads COUNT messages that were pushed before, BATCH in an answer; decoded, it opens what comes in stored batches. In a
+//! fan-out each connection reads all of them for itself, COUNT over all connections. An acknowledgement is of one message of a
+//! partition of the connection's own, whose messages it holds. Prints one JSON object.
 
+mod fanlog;
 mod nats;
+// What `fanlog bench` pushes, without what proves it.
+#[allow(dead_code)]
+#[path = "../../src/cli/bench/payload.rs"]
+mod payload;
 mod postgres;
+mod queen;
 mod rabbit;
 mod redis;
 
@@ -34,6 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 enum Work {
     Push,
     Pop,
+    PopDecoded,
+    Fanout,
+    Ack,
 }
 
 /// How a connection asks and understands.
@@ -45,6 +56,10 @@ trait Peer {
     /// What must be sent in between, such as credit.
     fn aside(&mut self) -> Vec<u8> {
         Vec::new()
+    }
+    /// Whether the answer is there in full, even if it had fewer messages than a batch.
+    fn has_answered(&self) -> bool {
+        false
     }
 }
 
@@ -64,8 +79,14 @@ fn main() -> Outcome<()> {
     let work = match work.as_str() {
         "push" => Work::Push,
         "pop" => Work::Pop,
+        "pop-decoded" => Work::PopDecoded,
+        "fanout" => Work::Fanout,
+        "ack" => Work::Ack,
         _ => return Err(usage()),
     };
+    if work == Work::Ack && (batch != 1 || protocol != "fanlog") {
+        return Err("acknowledgements are of one message each, and fanlog's".into());
+    }
     let order = Order { work, size, batch };
     let mut peers: Vec<(TcpStream, Box<dyn Peer>)> = Vec::new();
     for number in 0..connections {
@@ -73,6 +94,8 @@ fn main() -> Outcome<()> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let peer: Box<dyn Peer> = match protocol.as_str() {
+            "fanlog" => Box::new(fanlog::Fanlog::open(&stream, &order, number)?),
+            "queen" => Box::new(queen::Queen::open(&order, address, number)?),
             "redis" => Box::new(redis::Redis::open(&stream, &order, number)?),
             "postgres" => Box::new(postgres::Postgres::open(&stream, &order)?),
             "nats" => Box::new(nats::Nats::open(&stream, &order, number)?),
@@ -83,7 +106,7 @@ fn main() -> Outcome<()> {
         stream.set_nonblocking(true)?;
         peers.push((stream, peer));
     }
-    let (messages, elapsed, latency) = drive(&mut peers, batch, count)?;
+    let (messages, elapsed, latency) = drive(&mut peers, &order, count)?;
     let at = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1000.0;
     println!(
         "{}",
@@ -98,7 +121,9 @@ fn main() -> Outcome<()> {
 }
 
 fn usage() -> Box<dyn Error + Send + Sync> {
-    "usage: peer_load redis|postgres|nats|rabbit-stream|rabbit-quorum push|pop ADDRESS SIZE BATCH CONNECTIONS COUNT".into()
+    "usage: peer_load fanlog|redis|postgres|nats|rabbit-stream|rabbit-quorum|queen push|pop|pop-decoded|fanout|ack ADDRESS SIZE BATCH \
+     CONNECTIONS COUNT"
+        .into()
 }
 
 /// A connection's place in its batch.
@@ -109,7 +134,9 @@ struct Turn {
 }
 
 /// Each connection asks, waits for its whole batch, and asks again, until `count` messages are done over all of them.
-fn drive(peers: &mut [(TcpStream, Box<dyn Peer>)], batch: usize, count: usize) -> Outcome<(usize, Duration, Histogram<u64>)> {
+fn drive(peers: &mut [(TcpStream, Box<dyn Peer>)], order: &Order, count: usize) -> Outcome<(usize, Duration, Histogram<u64>)> {
+    // Who reads goes on to the end: one connection may have to read what another one asked for in vain.
+    let (batch, asked_max) = (order.batch, if matches!(order.work, Work::Push | Work::Ack) { count } else { usize::MAX });
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     for ((stream, _), index) in peers.iter().zip(0..) {
         epoll::add(&epoll, stream, EventData::new_u64(index), EventFlags::IN | EventFlags::OUT | EventFlags::ET)?;
@@ -120,7 +147,7 @@ fn drive(peers: &mut [(TcpStream, Box<dyn Peer>)], batch: usize, count: usize) -
     let mut turns: Vec<Turn> = Vec::new();
     for (stream, peer) in peers.iter_mut() {
         let mut turn = Turn { sent: Instant::now(), left: 0, outbox: Vec::new() };
-        if asked < count {
+        if asked < asked_max {
             ask(stream, peer.as_mut(), &mut turn, batch)?;
             asked += batch;
         }
@@ -162,11 +189,14 @@ fn drive(peers: &mut [(TcpStream, Box<dyn Peer>)], batch: usize, count: usize) -
                     turn.left -= part;
                     if turn.left == 0 {
                         latency.saturating_record(turn.sent.elapsed().as_nanos() as u64);
-                        if asked < count {
+                        if asked < asked_max {
                             ask(stream, peer.as_mut(), turn, batch)?;
                             asked += batch;
                         }
                     }
+                }
+                if turn.left > 0 && peer.has_answered() {
+                    ask(stream, peer.as_mut(), turn, batch)?;
                 }
                 end = Instant::now();
                 if read < buffer.len() {
@@ -198,10 +228,59 @@ fn flush(mut stream: &TcpStream, turn: &mut Turn) -> Outcome<()> {
     Ok(())
 }
 
+/// Looks at the beginning of frames in a stream that comes in pieces, and passes over the rest of each.
+#[derive(Debug)]
+struct Skim {
+    head_bytes: usize,
+    head: Vec<u8>,
+    /// Bytes of the frame that have come.
+    come: usize,
+}
+
+/// Enough of a frame to know its length.
+const LENGTH_BYTES: usize = 4;
+
+impl Skim {
+    fn new(head_bytes: usize) -> Self {
+        Self { head_bytes, head: Vec::new(), come: 0 }
+    }
+
+    /// Hands over the first bytes of each frame once it is there in full.
+    fn take(
+        &mut self,
+        mut bytes: &[u8],
+        length_of: impl Fn(&[u8]) -> Option<usize>,
+        mut each: impl FnMut(&[u8]) -> Outcome<()>,
+    ) -> Outcome<()> {
+        while !bytes.is_empty() {
+            let length = length_of(&self.head);
+            let wanted = length.map_or(LENGTH_BYTES, |length| length.min(self.head_bytes));
+            let left = if self.head.len() < wanted { wanted - self.head.len() } else { length.ok_or("no frame")? - self.come };
+            let (some, rest) = bytes.split_at(bytes.len().min(left));
+            if self.head.len() < wanted {
+                self.head.extend_from_slice(some);
+            }
+            self.come += some.len();
+            bytes = rest;
+            if length_of(&self.head) == Some(self.come) {
+                each(&self.head)?;
+                self.head.clear();
+                self.come = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A payload that looks like those of `fanlog bench`. No peer compresses by itself, so one is as good as many.
 fn payload(size: usize) -> Vec<u8> {
     let text = br#"{"id":"0123456789abcdef","type":"order.paid","region":"eu-west","amount":129.95,"note":"please leave with the neighbour"} "#;
     text.iter().copied().cycle().take(size).collect()
+}
+
+/// The group of this run, so that it reads from the beginning.
+fn group() -> String {
+    format!("readers-{}", std::process::id())
 }
 
 /// Reads until the answer has come to an end that `is_whole` knows.
@@ -280,4 +359,12 @@ impl Frames {
 
 fn big_endian_u32(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
+}
+
+fn little_endian_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn little_endian_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::{Finder, Frames, Order, Outcome, Peer, Work, payload, read_until};
+use super::{Finder, Frames, Order, Outcome, Peer, Work, group, payload, read_until};
 
 pub struct Nats {
     work: Work,
@@ -41,12 +41,16 @@ impl Nats {
         )?;
         let request = match order.work {
             Work::Push => publish("bench", &inbox, &payload(order.size)).repeat(order.batch),
-            Work::Pop => {
+            _ => {
+                let group = group();
                 call(
-                    "$JS.API.CONSUMER.DURABLE.CREATE.BENCH.readers",
-                    r#"{"stream_name":"BENCH","config":{"durable_name":"readers","deliver_policy":"all","ack_policy":"none","replay_policy":"instant","max_waiting":512}}"#,
+                    &format!("$JS.API.CONSUMER.DURABLE.CREATE.BENCH.{group}"),
+                    &format!(
+                        r#"{{"stream_name":"BENCH","config":{{"durable_name":"{group}","deliver_policy":"all","ack_policy":"none","replay_policy":"instant","max_waiting":512}}}}"#
+                    ),
                 )?;
-                publish("$JS.API.CONSUMER.MSG.NEXT.BENCH.readers", &inbox, format!("{{\"batch\":{}}}", order.batch).as_bytes())
+                let next = format!("$JS.API.CONSUMER.MSG.NEXT.BENCH.{group}");
+                publish(&next, &inbox, format!("{{\"batch\":{}}}", order.batch).as_bytes())
             }
         };
         Ok(Self { work: order.work, request, finder: Finder::default(), errors: Finder::default(), frames: Frames::default() })

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::{Frames, Order, Outcome, Peer, Work, big_endian_u32, payload, read_until};
+use super::{Frames, Order, Outcome, Peer, Work, big_endian_u32, group, payload, read_until};
 
 const INSERT: &str = "INSERT INTO bench(payload) SELECT unnest($1::bytea[])";
 
@@ -35,12 +35,18 @@ impl Postgres {
         read_until(stream, is_ready)?;
         let statement = match order.work {
             Work::Push => INSERT.to_owned(),
-            Work::Pop => format!(
-                "WITH moved AS (UPDATE cursors SET next = next + {0} RETURNING next) \
+            _ => format!(
+                "WITH moved AS (UPDATE cursors SET next = next + {0} WHERE name = '{1}' RETURNING next) \
                  SELECT bench.payload FROM moved, bench WHERE bench.id > moved.next - {0} AND bench.id <= moved.next ORDER BY bench.id",
-                order.batch
+                order.batch,
+                group()
             ),
         };
+        if order.work != Work::Push {
+            let cursor = format!("INSERT INTO cursors VALUES ('{}', 0) ON CONFLICT DO NOTHING\0", group());
+            stream.write_all(&message(b'Q', cursor.as_bytes()))?;
+            read_until(stream, is_ready)?;
+        }
         let parse = message(b'P', format!("s\0{statement}\0\0\0").as_bytes());
         stream.write_all(&[parse, message(b'S', b"")].concat())?;
         let answer = read_until(stream, is_ready)?;
@@ -56,7 +62,6 @@ impl Postgres {
 fn bind(order: &Order) -> Vec<u8> {
     let mut body = b"\0s\0\0\x01\0\x01".to_vec();
     match order.work {
-        Work::Pop => body.extend_from_slice(b"\0\0"),
         Work::Push => {
             const BYTEA: u32 = 17;
             let mut array = Vec::new();
@@ -72,6 +77,7 @@ fn bind(order: &Order) -> Vec<u8> {
             body.extend_from_slice(&(array.len() as u32).to_be_bytes());
             body.extend_from_slice(&array);
         }
+        _ => body.extend_from_slice(b"\0\0"),
     }
     body.extend_from_slice(b"\0\x01\0\x01");
     message(b'B', &body)

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::{Frames, Order, Outcome, Peer, Work, big_endian_u32, payload, read_until};
+use super::{Frames, Order, Outcome, Peer, Skim, Work, big_endian_u32, payload, read_until};
 
 const STREAM: &str = "bench";
 
@@ -58,11 +58,20 @@ fn stream_frame_length(bytes: &[u8]) -> Option<usize> {
     Some(big_endian_u32(bytes, 0)? + 4)
 }
 
+/// What of a frame from the server is looked at.
+const HEAD: usize = 64;
+/// Chunks that the server may send ahead.
+const CREDIT: u16 = 100;
+/// Operation, version, publisher and count stand before the first message of a publish frame.
+const PUBLISH_HEADER: usize = 4 + 2 + 2 + 1 + 4;
+
 /// The stream protocol.
 pub struct Stream {
-    order: Order,
+    work: Work,
+    size: usize,
+    /// The next request; of a publish only the numbers change.
     request: Vec<u8>,
-    frames: Frames,
+    frames: Skim,
     next_id: u64,
     has_subscribed: bool,
     credit: Vec<u8>,
@@ -95,10 +104,20 @@ impl Stream {
         if order.work == Work::Push {
             call(command(1, 6).u8(1).text("").text(STREAM).framed())?;
         }
+        let request = match order.work {
+            Work::Push => {
+                let payload = payload(order.size);
+                let header = Builder::default().u16(2).u16(1).u8(1).u32(order.batch as u32);
+                (0..order.batch).fold(header, |frame, _| frame.u64(0).u32(payload.len() as u32).bytes(&payload)).framed()
+            }
+            // From the first chunk on.
+            _ => Builder::default().u16(7).u16(1).u32(9).u8(1).text(STREAM).u16(1).u16(CREDIT).u32(0).framed(),
+        };
         Ok(Self {
-            order: order.clone(),
-            request: Vec::new(),
-            frames: Frames::default(),
+            work: order.work,
+            size: order.size,
+            request,
+            frames: Skim::new(HEAD),
             next_id: 0,
             has_subscribed: false,
             credit: Vec::new(),
@@ -108,23 +127,15 @@ impl Stream {
 
 impl Peer for Stream {
     fn request(&mut self) -> &[u8] {
-        if self.order.work == Work::Pop {
-            self.request.clear();
-            if !self.has_subscribed {
-                self.has_subscribed = true;
-                // From the first chunk on, ten chunks ahead.
-                let subscribe = Builder::default().u16(7).u16(1).u32(9).u8(1).text(STREAM).u16(1).u16(10).u32(0);
-                self.request = subscribe.framed();
+        if self.work == Work::Push {
+            for message in self.request[PUBLISH_HEADER..].chunks_mut(8 + 4 + self.size) {
+                message[..8].copy_from_slice(&self.next_id.to_be_bytes());
+                self.next_id += 1;
             }
-            return &self.request;
+        } else if self.has_subscribed {
+            self.request.clear();
         }
-        let payload = payload(self.order.size);
-        let mut frame = Builder::default().u16(2).u16(1).u8(1).u32(self.order.batch as u32);
-        for _ in 0..self.order.batch {
-            frame = frame.u64(self.next_id).u32(payload.len() as u32).bytes(&payload);
-            self.next_id += 1;
-        }
-        self.request = frame.framed();
+        self.has_subscribed = true;
         &self.request
     }
 
@@ -176,7 +187,7 @@ pub struct Quorum {
 
 impl Quorum {
     pub fn open(mut stream: &TcpStream, order: &Order) -> Outcome<Self> {
-        if order.work == Work::Pop {
+        if order.work != Work::Push {
             return Err("a quorum queue is only pushed to here".into());
         }
         let mut call = |frame: Vec<u8>| -> Outcome<()> {

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::{Finder, Order, Outcome, Peer, Work, payload, read_until};
+use super::{Finder, Order, Outcome, Peer, Work, group, payload, read_until};
 
 const STREAM: &str = "bench";
 
@@ -12,6 +12,7 @@ pub struct Redis {
     request: Vec<u8>,
     finder: Finder,
     lines: usize,
+    is_first: bool,
 }
 
 fn command(parts: &[&[u8]]) -> Vec<u8> {
@@ -28,27 +29,30 @@ impl Redis {
     pub fn open(mut stream: &TcpStream, order: &Order, number: usize) -> Outcome<Self> {
         let request = match order.work {
             Work::Push => command(&[b"XADD", STREAM.as_bytes(), b"*", b"d", &payload(order.size)]).repeat(order.batch),
-            Work::Pop => {
-                let create = command(&[b"XGROUP", b"CREATE", STREAM.as_bytes(), b"readers", b"0"]);
+            _ => {
+                let group = group();
+                let create = command(&[b"XGROUP", b"CREATE", STREAM.as_bytes(), group.as_bytes(), b"0"]);
                 stream.write_all(&create)?;
                 // Another connection may have made it.
                 read_until(stream, |answer| answer.ends_with(b"\r\n"))?;
                 let (count, consumer) = (order.batch.to_string(), format!("c{number}"));
-                let words = ["XREADGROUP", "GROUP", "readers", &consumer, "COUNT", &count, "NOACK", "STREAMS", STREAM, ">"];
+                let words = ["XREADGROUP", "GROUP", &group, &consumer, "COUNT", &count, "NOACK", "STREAMS", STREAM, ">"];
                 command(&words.map(str::as_bytes))
             }
         };
-        Ok(Self { work: order.work, request, finder: Finder::default(), lines: 0 })
+        Ok(Self { work: order.work, request, finder: Finder::default(), lines: 0, is_first: true })
     }
 }
 
 impl Peer for Redis {
     fn request(&mut self) -> &[u8] {
+        self.is_first = true;
         &self.request
     }
 
     fn take(&mut self, bytes: &[u8]) -> Outcome<usize> {
-        if bytes.starts_with(b"-") {
+        // Only the beginning of an answer says that it is an error; a piece of a payload may look the same.
+        if std::mem::take(&mut self.is_first) && bytes.starts_with(b"-") {
             return Err(String::from_utf8_lossy(bytes).into());
         }
         match self.work {
@@ -60,7 +64,7 @@ impl Peer for Redis {
                 Ok(whole)
             }
             // Each message has the field name once.
-            Work::Pop => Ok(self.finder.count(bytes, b"$1\r\nd\r\n")),
+            _ => Ok(self.finder.count(bytes, b"$1\r\nd\r\n")),
         }
     }
 }
