@@ -136,6 +136,12 @@ fn each_message_may_have_its_own_acknowledgement_or_none() {
 }
 
 #[test]
+fn connections_may_share_a_partition_whose_batches_stay_closed() {
+    // Answers of few messages each, so that all connections get some.
+    assert_clean(&report("pop --count 20000 --batch 10 --connections 4 --pop-messages 50 --raw"), 20_000);
+}
+
+#[test]
 fn filters_are_checked_from_end_to_end() {
     let arguments = ["bench", "e2e", "--count", "1000", "--batch", "10", "--groups", "3", "--serve", "-o", "json"];
     let filters = ["--filter", ":amount >= 500", "--filter", ":region = \"eu-west\""];

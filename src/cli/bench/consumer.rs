@@ -63,7 +63,7 @@ pub struct ConsumePlan {
     pub ack: AckMode,
     /// Leave batches as they are, and check their headers only.
     pub is_raw: bool,
-    /// Whether the group takes every message, so that offsets have no gaps.
+    /// Whether the group takes every message and all of them come here, so that offsets have no gaps.
     pub is_dense: bool,
     /// Bytes of an answer at most.
     pub bytes_max: u32,

@@ -339,7 +339,7 @@ impl Stage {
             way: plan.way,
             ack: plan.ack,
             is_raw: plan.is_raw,
-            is_dense: plan.filters.is_empty(),
+            is_dense: plan.filters.is_empty() && plan.read_connections == 1,
             bytes_max: plan.pop_bytes,
             messages_max: plan.pop_messages,
             partitions_max: plan.pop_partitions,
