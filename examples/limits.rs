@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Time for each measurement.
-const TIME: Duration = Duration::from_millis(800);
+const TIME: Duration = Duration::from_millis(500);
 /// The file that is synced in turn, and sent.
 const FILE_BYTES: u64 = 256 << 20;
 /// Bytes of batches that zstd goes through in turn.

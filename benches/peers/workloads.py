@@ -84,17 +84,18 @@ class Drives:
 class Push:
     """A push is acknowledged before the next one of its connection."""
 
-    def __init__(self, name, size, batch, connections):
-        self.name, self.size, self.batch, self.connections = name, size, batch, connections
+    def __init__(self, name, size, batch, connections, durabilities=("sync", "default")):
+        self.name, self.size, self.batch, self.connections, self.durabilities = name, size, batch, connections, durabilities
 
     def measure(self, rounds, seconds):
         found = {}
-        for is_synced in (True, False):
+        for durability in self.durabilities:
+            is_synced = durability == "sync"
             drives = Drives(seconds)
-            found["sync" if is_synced else "default"] = figures = []
+            found[durability] = figures = []
             with started(contenders(is_synced)) as servers:
                 for number in range(rounds):
-                    say(f"round {number + 1}, {self.name}, {'synced' if is_synced else 'default'}")
+                    say(f"round {number + 1}, {self.name}, {durability}")
                     results = {}
                     for name, server in servers.items():
                         result = drives.drive(name, server, "push", self.size, self.batch, self.connections)
@@ -139,8 +140,8 @@ def show_limits(machine):
     if machine[0]["zstd_one_core"]:
         for cores in ("one_core", "all_cores"):
             of = lambda limits, what: limits[f"zstd_{cores}"][f"{what}_messages_per_second"]
-            parts.append(f"zstd on {cores.replace('_', ' ').replace('cores', 'cores')}: {middle(lambda l: of(l, 'compress')):,.0f} messages/s "
-                         f"compressed, {middle(lambda l: of(l, 'decompress')):,.0f} decompressed")
+            compressed, decompressed = (middle(lambda limits: of(limits, what)) for what in ("compress", "decompress"))
+            parts.append(f"zstd on {cores.replace('_', ' ')}: {compressed:,.0f} messages/s compressed, {decompressed:,.0f} decompressed")
     return "; ".join(parts)
 
 
@@ -201,7 +202,11 @@ class Own:
     def measure(self, rounds, seconds):
         figures = []
         for number in range(rounds):
-            figures.append(self.make(seconds))
+            try:
+                figures.append(self.make(seconds))
+            except (RuntimeError, subprocess.SubprocessError) as error:
+                say(f"round {number + 1}, {self.name}: {error}")
+                continue
             say(f"round {number + 1}, {self.name}: {json.dumps(figures[-1])[:400]}")
         return figures
 
@@ -312,11 +317,11 @@ def cost_growth(seconds):
 
 WORKLOADS = [
     Push("push 100 B, batch 100, 16 connections", 100, 100, 16),
-    Push("push 256 B, batch 100, 16 connections", 256, 100, 16),
+    Push("push 256 B, batch 100, 16 connections", 256, 100, 16, ("sync",)),
     Push("push 1 KiB, batch 100, 8 connections", 1024, 100, 8),
     Push("push 1 KiB, batch 1,000, 8 connections", 1024, 1000, 8),
-    Push("push 100 B, single messages, 64 connections", 100, 1, 64),
-    Push("push 100 B, single messages, 1 connection", 100, 1, 1),
+    Push("push 100 B, single messages, 64 connections", 100, 1, 64, ("sync",)),
+    Push("push 100 B, single messages, 1 connection", 100, 1, 1, ("sync",)),
     Backlog(),
     Own("acknowledgements", acknowledgements),
     Own("end to end", end_to_end),
