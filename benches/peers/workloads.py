@@ -304,12 +304,13 @@ class Restart:
 
 def cost_growth(seconds):
     found = {}
-    common = ("--size", 256, "--batch", 100, "--connections", 4, "--durability", "os")
+    common = ("--size", 256, "--batch", 100, "--durability", "os")
     for name, more in {
         "1 partition": ("--partitions", 1), "1,000 partitions": ("--partitions", 1000),
         "1 group": ("--partitions", 16, "--groups", 1), "64 groups": ("--partitions", 16, "--groups", 64),
     }.items():
-        for work, rest in (("push", ("--count", 3_000_000)), ("pop", ("--count", 2_000_000, "--pop-partitions", 64, "--raw"))):
+        for work, rest in (("push", ("--count", 3_000_000, "--connections", 4)),
+                           ("pop", ("--count", 2_000_000, "--connections", 1, "--pop-partitions", 64, "--raw"))):
             run = bench(work, *common, *more, *rest)
             found[f"{work}, {name}"] = {"cpu_us": run["server"]["cpu_us_per_message"], "rate": run["messages_per_second"]}
     return found
