@@ -13,6 +13,8 @@ use super::stage::Stage;
 
 /// Bytes of pushes that one commit takes; the rest waits for the next.
 const COMMIT_BYTES_MAX: usize = 16 << 20;
+/// The longest wait for more requests: a disk that stood still for a while says nothing about who comes.
+const PATIENCE_MAX: Duration = Duration::from_millis(2);
 
 /// Requests that wait for a commit, in their order.
 #[derive(Default)]
@@ -142,17 +144,17 @@ impl Line {
 
     /// A commit of so many requests that took so long is over. If half of those who wait for answers are in one commit and half in the
     /// next, some are heard while others are synced; it is not worth to wait for them longer than another commit takes.
-    pub fn expect(&mut self, count: usize, took: Duration) {
+    pub fn expect(&mut self, count: usize, took: Duration, now: Instant) {
         let jobs = usize::midpoint(count, self.jobs.len());
-        self.expected = Expected { jobs, until: (jobs > 1).then(|| Instant::now() + took) };
+        self.expected = Expected { jobs, until: (jobs > 1).then(|| now + took.min(PATIENCE_MAX)) };
     }
 
     /// How long to wait before the next commit for those that the last one answered to ask again. Without it a busy queue commits the
     /// first request that comes back alone, and the others wait for the commit after that: twice the syncs, each for half of the
     /// requests. `None` if there is nothing to wait for.
-    pub fn patience(&mut self) -> Option<Duration> {
+    pub fn patience(&mut self, now: Instant) -> Option<Duration> {
         let Expected { jobs, until } = self.expected;
-        let left = until?.saturating_duration_since(Instant::now());
+        let left = until?.saturating_duration_since(now);
         let is_waiting = !self.is_shut && self.jobs.len() < jobs && !left.is_zero();
         self.awaited = if is_waiting { jobs } else { 0 };
         is_waiting.then_some(left)
@@ -177,28 +179,31 @@ mod tests {
         Job::Exclusive(Box::new(Nothing))
     }
 
+    const COMMIT: Duration = Duration::from_micros(300);
+
     #[test]
     fn one_client_at_a_time_is_not_kept_waiting() {
-        let mut line = Line::default();
-        assert!(line.patience().is_none(), "nothing was committed");
-        line.expect(1, Duration::from_secs(60));
-        assert!(line.patience().is_none(), "one was answered");
+        let (mut line, now) = (Line::default(), Instant::now());
+        assert!(line.patience(now).is_none(), "nothing was committed");
+        line.expect(1, COMMIT, now);
+        assert!(line.patience(now).is_none(), "one was answered");
     }
 
     #[test]
     fn half_of_those_who_were_answered_are_waited_for_and_no_longer_than_a_commit() {
-        let mut line = Line::default();
-        line.expect(4, Duration::ZERO);
-        assert!(line.patience().is_none(), "the time is over");
-        line.expect(4, Duration::from_secs(60));
-        assert!(line.patience().is_some_and(|left| left <= Duration::from_secs(60)));
+        let (mut line, now) = (Line::default(), Instant::now());
+        line.expect(4, COMMIT, now);
+        assert_eq!(line.patience(now), Some(COMMIT));
+        assert!(line.patience(now + COMMIT).is_none(), "the time is over");
+        line.expect(4, Duration::from_secs(60), now);
+        assert_eq!(line.patience(now), Some(PATIENCE_MAX), "a commit of a minute keeps nobody for another");
         assert!(line.push(job(), Now::read()), "what is committed by itself goes on at once");
-        assert!(line.patience().is_none());
+        assert!(line.patience(now).is_none());
         assert_eq!(line.take().unwrap().0.len(), 1);
-        line.expect(2, Duration::from_secs(60));
-        assert!(line.patience().is_none(), "one of two");
-        line.expect(8, Duration::from_secs(60));
+        line.expect(2, COMMIT, now);
+        assert!(line.patience(now).is_none(), "one of two");
+        line.expect(8, COMMIT, now);
         line.is_shut = true;
-        assert!(line.patience().is_none(), "nobody comes any more");
+        assert!(line.patience(now).is_none(), "nobody comes any more");
     }
 }

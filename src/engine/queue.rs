@@ -199,7 +199,7 @@ impl Queue {
     /// Waits for a moment for more requests, if that is worth it.
     pub fn gather(&self) {
         let mut line = self.line();
-        while let Some(left) = line.patience() {
+        while let Some(left) = line.patience(Instant::now()) {
             line = self.gathered.wait_timeout(line, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -329,7 +329,7 @@ impl Queue {
         let started = Instant::now();
         let answers = self.commit_jobs(committer, jobs, now);
         self.common.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.line().expect(count, started.elapsed());
+        self.line().expect(count, started.elapsed(), Instant::now());
         Some(answers)
     }
 
