@@ -88,7 +88,7 @@ impl Handler {
         match request {
             Request::Push(request) => self.push(request, reply_to, room),
             Request::Ack(request) => self.ack(request, reply_to, room),
-            Request::Pop(pop) => self.pop(pop, reply_to, tasks),
+            Request::Pop(pop) => self.pop(pop, reply_to, room, tasks),
             Request::Fetch(fetch) => self.fetch(fetch, reply_to, tasks),
             Request::Subscribe(subscribe) => {
                 if let Err(error) = self.subscribe(subscribe, reply_to.correlation_id, tasks) {
@@ -149,14 +149,18 @@ impl Handler {
         self.engine.submit_ack(request, Now::read(), Box::new(done));
     }
 
-    fn pop(&self, pop: Pop, reply_to: ReplyTo, tasks: &mut JoinSet<()>) {
+    fn pop(&self, pop: Pop, reply_to: ReplyTo, room: Room, tasks: &mut JoinSet<()>) {
         let engine = &self.engine;
         let attempt = match self.reading().map(|()| Started::new(engine, &pop.request)) {
             Err(error) => Err(error),
             Ok(Started::Answered(result)) => result,
             Ok(committing) => {
                 let (engine, outbox) = (engine.clone(), self.outbox.clone());
-                tasks.spawn(async move { outbox.push(reply_to.encode_pop(committing.finish().await, &engine)) });
+                // Not one of the tasks that end when the client has said all: what was taken for it will not be handed out again.
+                tokio::spawn(async move {
+                    outbox.push(reply_to.encode_pop(committing.finish().await, &engine));
+                    drop(room);
+                });
                 return;
             }
         };

@@ -1,8 +1,9 @@
 //! One connection: hello, requests, replies, end.
 //!
 //! A single task reads and writes. Requests are started in the order in which they came; what takes long goes on beside it and
-//! is answered when it is done. Invariants: a request holds room in the budgets until it is answered; every wait belongs to the
-//! session's task set and ends with it; a lease whose reply the client did not read goes back, as far as can be known.
+//! is answered when it is done. Invariants: a request holds room in the budgets until it is answered, but for one that waits; every
+//! wait belongs to the session's task set and ends with it, while what is being committed is answered; a lease whose reply the client
+//! did not read goes back, as far as can be known.
 
 use std::io::ErrorKind;
 use std::net::IpAddr;

@@ -6,6 +6,7 @@ use fanlog::client::messages_of;
 use fanlog::model::{AckRequest, ErrorCode, FetchRequest, PopReply, PopRequest, PushResults, SettingsPatch, Start};
 use fanlog::protocol::{Extend, Fetch, Pop, Release};
 use fanlog::record::Message;
+use tokio::io::AsyncWriteExt;
 
 use crate::harness::{Running, completed, eventually, push_of, within};
 
@@ -149,6 +150,25 @@ async fn a_client_that_goes_away_before_its_reply_gives_the_claim_back_uncharged
     })
     .await;
     assert_eq!(payloads(&reply), [b"m".to_vec()]);
+    server.stop().await;
+}
+
+/// A client that closed its sending side still reads. What was taken for it at most once was acknowledged, and the reply was dropped
+/// with whatever else waited.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_said_all_hears_what_was_taken_for_it_at_most_once() {
+    let server = Running::start();
+    let mut pusher = server.raw().await;
+    for number in 0..20 {
+        let payload = number.to_string();
+        pusher.call(&push_of("q", "p", [payload.clone()])).await.unwrap();
+        let mut raw = server.raw().await;
+        let pop = pop("q", "g", 1, 0);
+        raw.send(&Pop { request: PopRequest { auto_ack: true, ..pop.request }, ..pop }).await;
+        raw.stream.shutdown().await.unwrap();
+        assert_eq!(payloads(&raw.reply::<Pop>().await.1.unwrap()), [payload.into_bytes()]);
+        assert!(raw.is_closed().await);
+    }
     server.stop().await;
 }
 
