@@ -10,6 +10,8 @@
 //! belong to a compiler, to a C library and to what it finds in the processor; valgrind is written to show the same one on every x86-64
 //! machine with AVX2, and on others nothing is judged. The same source built in another directory gave the same counts to within 0.6 %.
 
+#[path = "../support/filters.rs"]
+mod filters;
 mod paths;
 
 use std::collections::BTreeMap;

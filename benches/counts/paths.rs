@@ -11,6 +11,8 @@ use fanlog::protocol::{Frame, Pop, Request, Response};
 use fanlog::record::{Attributes, AttributesRef, BatchBuilder, Message, StoredBatch};
 use tempfile::TempDir;
 
+use super::filters::{ATTRIBUTES, FILTERS};
+
 /// Operations that are done and not counted, so that memory that is kept is there when counting begins.
 const WARM_UP: usize = 16;
 /// Messages of a batch.
@@ -19,20 +21,6 @@ const BATCH: usize = 100;
 const JOINED: usize = 64;
 const QUEUE: &str = "orders";
 const GROUP: &str = "billing";
-const ATTRIBUTES: &str = r#"{"age":40.5,"location":"Chicago","name":"Bob","region":"us-ashburn-1","team":"exec-expenses"}"#;
-/// Seven of them take the message.
-const FILTERS: [&str; 10] = [
-    ":region",
-    "NOT :priority",
-    r#":team = "exec-expenses""#,
-    r#":region != "eu-frankfurt-1""#,
-    r#"hasPrefix(:region, "us-")"#,
-    r#"hasSuffix(:name, "ob")"#,
-    ":age >= 40",
-    r#":name = "Bob" AND :age = 40"#,
-    r#":name = "Alice" OR :age < 18 OR :location = "Boston""#,
-    r#":name = "Bob" AND NOT (:age > 40 OR :location = "Chicago")"#,
-];
 
 /// A path and what its count is of.
 pub struct Path {
