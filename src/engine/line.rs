@@ -24,18 +24,18 @@ pub(super) struct Line {
     pub waiting: VecDeque<Arc<Signal>>,
     newest: Option<Now>,
     /// What the last commit lets expect of the next.
-    expected: Expected,
-    /// How many requests somebody waits for; none if nobody does.
-    awaited: usize,
+    expected: Option<Expected>,
+    /// Somebody waits for that.
+    is_awaited: bool,
     /// The engine closes: what comes now would not be looked at any more.
     pub is_shut: bool,
 }
 
 /// How long it is worth to wait for more requests before the next commit, and for how many.
-#[derive(Default, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct Expected {
     jobs: usize,
-    until: Option<Instant>,
+    until: Instant,
 }
 
 /// A request in line.
@@ -106,10 +106,10 @@ impl Line {
             self.newest = Some(now);
         }
         if matches!(job, Job::Exclusive(_)) {
-            self.expected = Expected::default();
+            self.expected = None;
         }
         self.jobs.push_back(job);
-        self.awaited > 0 && (self.jobs.len() >= self.awaited || self.expected.until.is_none())
+        self.is_awaited && self.expected.is_none_or(|expected| self.jobs.len() >= expected.jobs)
     }
 
     /// Whether there is none.
@@ -146,18 +146,17 @@ impl Line {
     /// next, some are heard while others are synced; it is not worth to wait for them longer than another commit takes.
     pub fn expect(&mut self, count: usize, took: Duration, now: Instant) {
         let jobs = usize::midpoint(count, self.jobs.len());
-        self.expected = Expected { jobs, until: (jobs > 1).then(|| now + took.min(PATIENCE_MAX)) };
+        self.expected = (jobs > 1).then(|| Expected { jobs, until: now + took.min(PATIENCE_MAX) });
     }
 
     /// How long to wait before the next commit for those that the last one answered to ask again. Without it a busy queue commits the
     /// first request that comes back alone, and the others wait for the commit after that: twice the syncs, each for half of the
     /// requests. `None` if there is nothing to wait for.
     pub fn patience(&mut self, now: Instant) -> Option<Duration> {
-        let Expected { jobs, until } = self.expected;
-        let left = until?.saturating_duration_since(now);
-        let is_waiting = !self.is_shut && self.jobs.len() < jobs && !left.is_zero();
-        self.awaited = if is_waiting { jobs } else { 0 };
-        is_waiting.then_some(left)
+        let missing = self.expected.filter(|expected| self.jobs.len() < expected.jobs && !self.is_shut);
+        let left = missing.map(|expected| expected.until.saturating_duration_since(now)).filter(|left| !left.is_zero());
+        self.is_awaited = left.is_some();
+        left
     }
 }
 

@@ -329,7 +329,8 @@ impl Queue {
         let started = Instant::now();
         let answers = self.commit_jobs(committer, jobs, now);
         self.common.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.line().expect(count, started.elapsed(), Instant::now());
+        let ended = Instant::now();
+        self.line().expect(count, ended - started, ended);
         Some(answers)
     }
 
@@ -343,8 +344,7 @@ impl Queue {
         if jobs.is_empty() {
             return answers;
         }
-        let mut finishes = Vec::new();
-        let plan = self.decide(committer, jobs, now, &mut answers, &mut finishes);
+        let (plan, finishes) = self.decide(committer, jobs, now, &mut answers);
         answers.outcome = self.commit_plan(committer, plan, now);
         for finish in finishes {
             finish(answers.outcome.clone());
@@ -372,18 +372,13 @@ impl Queue {
         rest
     }
 
-    fn decide(
-        &self,
-        committer: &Committer,
-        jobs: Vec<Job>,
-        now: Now,
-        answers: &mut Answers<'_>,
-        finishes: &mut Vec<Finish>,
-    ) -> Plan {
+    /// Decides on all of them. What it returns beside the plan hears whether the commit went well.
+    fn decide(&self, committer: &Committer, jobs: Vec<Job>, now: Now, answers: &mut Answers<'_>) -> (Plan, Vec<Finish>) {
         let mut state = self.state();
         let promise = Promise::from(state.settings.durability);
         let at = committer.writer.end();
         let mut stage = Stage { state: &mut state, log: &self.log, now, promise, at, plan: Plan::default() };
+        let mut finishes = Vec::new();
         for job in jobs {
             match job {
                 Job::Push(prepared, done) => {
@@ -400,7 +395,7 @@ impl Queue {
         let mut plan = stage.plan;
         plan.take_cursor_changes(&mut state);
         plan.note_counters(&state);
-        plan
+        (plan, finishes)
     }
 
     /// Writes a plan, makes it as durable as the queue promises, publishes it and wakes who waits. If it cannot be written, nothing
