@@ -318,8 +318,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, write_half) = listener.accept().await.unwrap().0.into_split();
+        write_half.writable().await.unwrap();
         let socket = SharedWriter::new(write_half);
-        socket.writable().await;
         let total = Arc::new(OutgoingBytes::new(1 << 30));
         let outbox = Arc::new(Outbox::new(1 << 30, total.clone(), Some(socket.clone())));
         outbox.push(frame(0));

@@ -22,12 +22,6 @@ impl SharedWriter {
         self.0.try_write(bytes)
     }
 
-    /// Waits until the socket takes something.
-    #[cfg(test)]
-    pub(super) async fn writable(&self) {
-        self.0.writable().await.expect("a socket");
-    }
-
     fn poll(&self, context: &mut Context<'_>, write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.0.as_ref().as_ref().poll_write_ready(context))?;
